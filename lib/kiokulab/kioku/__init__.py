@@ -1,0 +1,7 @@
+"""The kioku track: does the store hold what is true, and nothing that is old, forgotten or noise?"""
+
+TRACK = "kioku"
+STEPS = ("1-generate", "2-ingest", "3-judge", "4-analyze")
+RULES_VERSION = 1  # bumped whenever a number could change
+ANCHORS = ("oracle", "null", "store-everything")  # stand beside every table
+DEFAULT_SYSTEMS = ("oracle", "null", "store-everything", "vector", "replace-similar")
