@@ -1,0 +1,85 @@
+"""Drive a responder through the four axes and write down what it gave. Nothing is graded here.
+
+Order and rules are those of emem-membench's live mode: load everything in file order, probe the read path, then
+retrieval, long-range, learning (writes), conflict (writes), and last the first item's receipt.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kiokulab.emem import NAMESPACE
+from kiokulab.emem.client import Responder, ResponderError
+from kiokulab.emem.dataset import Dataset, Item
+from kiokulab.emem.grade import best_path
+
+
+def read_path(responder: Responder, first: Item) -> str:
+    """`memory_search` where the responder says that its embedding model is loaded, else `recall_fallback`."""
+    reply = responder.search(first.query, 1)
+    return "memory_search" if reply and reply.get("model_loaded") is True else "recall_fallback"
+
+
+def retrieve(responder: Responder, query: str, path_kind: str) -> dict[str, Any]:
+    """What the read path gives for a query: {"path", "text"}, both None where nothing was retrieved."""
+    if path_kind == "memory_search":
+        reply = responder.search(query, 3, NAMESPACE)
+        hits = (reply or {}).get("hits")
+        if not isinstance(hits, list) or not hits or not isinstance(hits[0], dict):
+            return {"path": None, "text": None}
+        text = responder.content(hits[0].get("path", ""))
+        snippet = hits[0].get("snippet")
+        return {"path": hits[0].get("path"), "text": text if text is not None else snippet if isinstance(snippet, str) else None}
+    documents = {path: text for path in responder.paths() if (text := responder.content(path)) is not None}
+    best = best_path(query, documents)
+    return {"path": best, "text": documents.get(best) if best else None}
+
+
+def long_range_items(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The first third (at least one), in load order."""
+    return items[: max(1, len(items) // 3)]
+
+
+def scoped(reply: dict[str, Any] | None, item: Item) -> int:
+    """How many of the listed contradictions name one of this item's two paths anywhere (ours; the original counts
+    any contradiction anywhere)."""
+    listed = (reply or {}).get("contradictions")
+    return sum(item.path in str(row) or item.companion_path in str(row) for row in listed) if isinstance(listed, list) else 0
+
+
+def drive(responder: Responder, dataset: Dataset) -> dict[str, Any]:
+    """Run the whole sequence. Returns {"rows", "read_path", "receipt", "receipt_warning", "corpus_items"}.
+
+    Raises ResponderError where the original stops: a write or a view that fails. No partial score comes of it.
+    """
+    for item in dataset.items:
+        responder.create(item.path, item.content)
+    kind = read_path(responder, dataset.items[0])
+    rows: list[dict[str, Any]] = []
+
+    def ask(axis: str, item: Item, expected: str) -> None:
+        rows.append({"axis": axis, "id": item.id, "query": item.query, "expected": expected, **retrieve(responder, item.query, kind)})
+
+    for item in dataset.items:
+        ask("retrieval_accuracy", item, item.expected_answer)
+    for item in long_range_items(dataset.items):
+        ask("long_range_understanding", item, item.expected_answer)
+    for item in dataset.items:
+        if item.update is not None and item.update_answer is not None:
+            responder.create(item.path, item.update)
+            ask("test_time_learning", item, item.update_answer)
+    for item in dataset.items:
+        if item.conflicts_with is not None:
+            responder.create(item.companion_path, item.conflicts_with)
+            scan = responder.contradictions()
+            listed = scan.get("contradictions") if scan else None
+            texts = [responder.content(path) for path in (item.path, item.companion_path)]
+            rows.append({"axis": "conflict_resolution", "id": item.id, "contradictions": len(listed) if isinstance(listed, list) else None,
+                         "scoped_contradictions": scoped(scan, item), "texts": texts, "contradicts": item.contradicts})
+    receipt, warning = None, None
+    try:
+        view = responder.view(dataset.items[0].path)
+        receipt = view.get("receipt") if isinstance(view, dict) else None
+    except ResponderError as error:
+        warning = str(error)
+    return {"rows": rows, "read_path": kind, "receipt": receipt, "receipt_warning": warning, "corpus_items": len(dataset.items)}
