@@ -163,6 +163,9 @@ class System:
     capabilities : names of optional operations that really work, for example ``{"search", "forget"}``. An operation
         that is not named here is not called.
     settings : the default settings; a run may override them by name, and they are part of the run's identity.
+    keeps : what stays in the store of what is fed, by design: ``all``, ``some`` (it replaces, drops or rewrites) or
+        ``none`` (it stores nothing of it). The contract tests ask no more of a system than this.
+    package : the distribution in `<name>.lock` whose version is the system's; empty for the kit's own baselines.
     """
 
     name: str = ""
@@ -172,6 +175,8 @@ class System:
     embeddings: bool = False
     capabilities: frozenset[str] = frozenset()
     settings: dict[str, Any] = {}
+    keeps: str = "all"
+    package: str = ""
 
     def __init__(self, **settings: Any):
         unknown = sorted(set(settings) - set(self.settings))

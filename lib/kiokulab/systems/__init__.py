@@ -1,0 +1,268 @@
+"""The registry: which systems there are, what each declares, and how to get hold of one. Standard library only.
+
+Systems are found, not listed: every file in this folder that has a literal ``SYSTEMS = {"name": "Class", ...}`` adds
+its names. The files are read, not imported. A file beside which a `<stem>.lock` lies runs in an environment of its own
+(environments.py) in a worker process; one without runs in this process.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kiokulab.errors import InputError
+from kiokulab.files import sha256_file
+
+FOLDER = Path(__file__).resolve().parent
+# names that later work adds: known, so that a typing error in one of them is told from an unknown system
+NOT_BUILT = {
+    "mem0": "its extraction needs a language model behind the meter; mem0-verbatim is built",
+    "langmem": "",
+    "byterover": "",
+    "hindsight": "",
+    "cognee": "",
+    "graphiti": "",
+    "supermemory": "",
+    "sepiace": "",
+    "memcontinuum": "",
+    "letta": "",
+    "everos": "",
+    "memos": "",
+}
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What a name that a person typed stands for. `note` says so where it is not what was typed, else None."""
+
+    name: str
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Where the adapter of one system lies. `lock` is None for a system that runs in the kit's own process."""
+
+    name: str
+    file: Path
+    class_name: str
+    lock: Path | None
+
+    @property
+    def environment(self) -> str | None:
+        """Name of the environment under .envs/, or None."""
+        return self.lock.stem if self.lock else None
+
+
+def _declared(file: Path) -> dict[str, str]:
+    """The ``SYSTEMS`` literal of an adapter file; empty where it has none. Raises InputError where it is no literal."""
+    tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        if any(isinstance(target, ast.Name) and target.id == "SYSTEMS" for target in targets):
+            try:
+                found = ast.literal_eval(node.value)
+            except ValueError:
+                found = None
+            if not isinstance(found, dict) or not all(isinstance(text, str) for pair in found.items() for text in pair):
+                raise InputError(
+                    "SYSTEMS must be a literal {'name': 'Class'}", f"{file}:{node.lineno}", "The registry reads it without importing"
+                )
+            return found
+    return {}
+
+
+@cache
+def adapters() -> dict[str, Adapter]:
+    """Every built system by name, in order of name."""
+    found: dict[str, Adapter] = {}
+    for file in sorted(FOLDER.glob("*.py")):
+        if file.name == "__init__.py":
+            continue
+        for name, class_name in _declared(file).items():
+            if name in found:
+                raise InputError(f"the system {name!r} is declared twice", str(file), f"The other is in {found[name].file}")
+            lock = file.with_suffix(".lock")
+            found[name] = Adapter(name, file, class_name, lock if lock.exists() else None)
+    return dict(sorted(found.items()))
+
+
+def names() -> list[str]:
+    """Names of all built systems."""
+    return list(adapters())
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_\-.]+", "", name.strip().casefold())
+
+
+def _adapter_by_path(text: str) -> Adapter:
+    """The adapter that ``path/to/file.py:Class`` names. Raises InputError where there is none."""
+    path, _, class_name = text.rpartition(":")
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise InputError(f"there is no file {path}", f"SYSTEM={text}")
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
+    except SyntaxError as error:
+        raise InputError(f"not Python: {error.msg}", f"{file}:{error.lineno}") from None
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    if class_name not in classes:
+        raise InputError(f"{file} has no class {class_name!r}", f"SYSTEM={text}", f"It has {', '.join(classes) or 'none'}")
+    return Adapter(text, file.resolve(), class_name, None)
+
+
+def resolve(text: str) -> Resolution:
+    """What system a typed name means.
+
+    Case, ``_`` and ``-`` do not matter; a near miss with one clear match is taken, and `note` says so. A text
+    ``path/to/file.py:Class`` stands for itself. Raises InputError for a system that is not built yet, and for an
+    unknown one with the list of names. Nothing is imported or installed.
+    """
+    if ".py:" in text:
+        _adapter_by_path(text)
+        return Resolution(text)
+    known = {_plain(name): name for name in [*NOT_BUILT, *adapters()]}
+    typed = _plain(text)
+    name, note = known.get(typed), None
+    if name is None and typed:
+        near = sorted(((difflib.SequenceMatcher(None, typed, other).ratio(), other) for other in known), reverse=True)
+        # one clear match: close to the best, and nothing else nearly as close
+        if near and near[0][0] >= 0.8 and (len(near) == 1 or near[0][0] - near[1][0] >= 0.06):
+            name = known[near[0][1]]
+            note = f"{text!r} was taken as {name!r}"
+    if name is None:
+        raise InputError(
+            f"unknown system {text!r}",
+            "SYSTEM",
+            f"Built: {', '.join(adapters())}. Not built yet: {', '.join(NOT_BUILT)}. Or give path/to/file.py:Class",
+        )
+    if name in NOT_BUILT and name not in adapters():
+        why = f" ({NOT_BUILT[name]})" if NOT_BUILT[name] else ""
+        raise InputError(
+            f"the system {name!r} is not built yet{why}" + (f"; {note}" if note else ""), "SYSTEM", f"Built: {', '.join(adapters())}"
+        )
+    return Resolution(name, note)
+
+
+def adapter(name: str) -> Adapter:
+    """Where the system of a resolved name lies."""
+    return _adapter_by_path(name) if ".py:" in name else adapters()[resolve(name).name]
+
+
+def load_class(where: Adapter) -> type:
+    """The adapter's class, imported into this process. Adapters import their system inside ``open``, so that this
+    works without it."""
+    if where.file.parent == FOLDER:
+        module = importlib.import_module(f"kiokulab.systems.{where.file.stem}")
+    else:
+        spec = importlib.util.spec_from_file_location(f"kiokulab_adapter_{where.file.stem}", where.file)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    return getattr(module, where.class_name)
+
+
+def locked_version(lock: Path, package: str) -> str:
+    """The version of `package` in a lock of ``name==version`` lines. Raises InputError where it is not in it."""
+    for line in lock.read_text(encoding="utf-8").splitlines():
+        name, _, version = line.partition("==")
+        if _plain(name) == _plain(package) and version:
+            return version.split()[0]
+    raise InputError(f"{package!r} is not in the lock", str(lock), "The adapter's `package` names the system's distribution")
+
+
+def describe(name: str, settings: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Everything about a system that decides a result, and whether it is installed; nothing is installed for it.
+
+    Keys: name, version, package, lock_digest (None without a lock), source_digest (of the adapter's file), feeds,
+    dates, model, embeddings, capabilities (sorted), keeps, settings (defaults with `settings` over them), environment
+    (its name under .envs/, or None), installed. Raises InputError for a setting that the system does not know.
+    """
+    from kiokulab.systems import environments
+
+    where = adapter(name)
+    made = _make(where, settings)
+    from kiokulab.worker import facts
+
+    return {
+        **facts(made),
+        "name": where.name,
+        "version": locked_version(where.lock, made.package) if where.lock else made.version(),
+        "lock_digest": sha256_file(where.lock) if where.lock else None,
+        "source_digest": sha256_file(where.file),
+        "environment": where.environment,
+        "installed": environments.installed(where.environment) if where.environment else True,
+    }
+
+
+def _make(where: Adapter, settings: dict[str, Any] | None) -> Any:
+    try:
+        return load_class(where)(**(settings or {}))
+    except ValueError as error:
+        raise InputError(str(error), "settings") from None
+
+
+@contextlib.contextmanager
+def connect(
+    name: str,
+    settings: dict[str, Any] | None = None,
+    *,
+    space: str,
+    workdir: str | os.PathLike,
+    endpoint: str | None = None,
+    when: str | None = None,
+    timeouts: dict[str, float] | None = None,
+    worker: bool | None = None,
+) -> Iterator[Any]:
+    """Hold one system open for one unit: yields an object with the methods of `base.System`, already opened.
+
+    Parameters
+    ----------
+    space : the unit's name; anything but letters, digits and ``-`` in it becomes ``-``.
+    workdir : the unit's folder. The store is ``workdir/store``; a worker also has home/, tmp/ and worker.log there.
+        An existing store is opened again; one folder is held by one unit at a time.
+    endpoint : base URL of the unit's OpenAI-compatible loopback endpoint (meter.py), or None.
+    when : date that a system with ``dates="clock"`` is opened at.
+    timeouts : seconds by operation (worker only), over ``process.TIMEOUTS``.
+    worker : True gives a system without a lock a worker too, on the kit's own Python; None decides by the lock.
+
+    The object also has the adapter's declarations (`feeds`, `dates`, `capabilities`, ...), `warnings` and, with a
+    worker, `network` (refused attempts to leave this machine), `t_ms` and `log`. Raises SystemFailure where the system
+    cannot be opened or closed. When the block is left by an exception, the system is closed and that exception goes on.
+    """
+    from kiokulab.systems import environments, process
+
+    where = adapter(name)
+    workdir = Path(workdir).absolute()
+    store = workdir / "store"
+    store.mkdir(parents=True, exist_ok=True)
+    space = re.sub(r"[^0-9A-Za-z-]+", "-", space).strip("-") or "unit"
+    with environments.only_one(workdir / "store.lock", f"the store {store}"):
+        if where.lock or worker:
+            python = environments.ensure(where.environment) if where.lock else process.python_of_the_kit()
+            builtin = where.file.parent == FOLDER
+            source = {"module": f"kiokulab.systems.{where.file.stem}"} if builtin else {"path": str(where.file)}
+            source |= {"class": where.class_name, "settings": settings or {}}
+            held: Any = process.Isolated(str(python), source, workdir, timeouts)
+        else:
+            held = process.Local(lambda: load_class(where)(**(settings or {})))
+        try:
+            held.open(space, str(store), endpoint, when)
+            yield held
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first failure is the one to tell; the worker is ended all the same
+                held.close()
+            raise
+        held.close()

@@ -1,0 +1,127 @@
+"""Mem0 (mem0ai) as a library on local Qdrant and SQLite files. What was run and what it cannot do: mem0.md."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import urllib.request
+from typing import Any
+
+from kiokulab.systems.base import Hit, Ingested, Item, Memory, Results, Session, System, SystemFailure, Unsupported
+
+SYSTEMS = {"mem0-verbatim": "Mem0Verbatim"}
+
+EVERYTHING = 1_000_000  # get_all and search stop at 20 unless they are told a number
+
+
+class _Complaints(logging.Handler):
+    """Mem0 logs what it does not raise, for example an answer that it could not parse."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{record.levelname} {record.name}: {record.getMessage()}"[:500])
+
+    def take(self) -> list[str]:
+        lines, self.lines = self.lines, []
+        return lines
+
+
+class Mem0Verbatim(System):
+    """`add(..., infer=False)`: each message is stored as it is; no language model takes part."""
+
+    name = "mem0-verbatim"
+    package = "mem0ai"
+    feeds = "session"
+    dates = "clock"
+    embeddings = True
+    capabilities = frozenset({"search", "forget"})
+    # threshold: Mem0's own default, 0.1, drops results below that similarity, so that a search for k gives fewer
+    settings = {"threshold": 0.0, "collection": "memories"}
+    infer = False
+
+    def version(self) -> str:
+        from importlib.metadata import version
+
+        return version(self.package)
+
+    def open(self, space: str, workdir: str, endpoint: str | None = None) -> None:
+        super().open(space, workdir, endpoint)
+        if endpoint is None:
+            raise SystemFailure("Mem0 needs an embedding endpoint, and this run has none", "not_ready")
+        # read when mem0 is imported; OPENROUTER_API_KEY would send its model calls past the base URL
+        os.environ.update(MEM0_DIR=os.path.join(workdir, "mem0dir"), MEM0_TELEMETRY="False")
+        for name in ("OPENROUTER_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE"):
+            os.environ.pop(name, None)
+        from mem0 import Memory as Mem0
+
+        self._complaints = _Complaints()
+        logging.getLogger("mem0").addHandler(self._complaints)
+        with urllib.request.urlopen(f"{endpoint}/models", timeout=30) as answer:
+            model = json.load(answer)["data"][0]
+        access = {"openai_base_url": endpoint, "api_key": "not-a-key"}
+        dims = model["dimensions"]  # both places: a store that was made for 1536 fails only at its first use
+        store = {"path": os.path.join(workdir, "qdrant"), "collection_name": self.config["collection"], "embedding_model_dims": dims}
+        self.memory = Mem0.from_config(
+            {
+                "llm": {"provider": "openai", "config": {"model": "none", **access}},
+                "embedder": {"provider": "openai", "config": {"model": model["id"], "embedding_dims": dims, **access}},
+                "vector_store": {"provider": "qdrant", "config": {**store, "on_disk": True}},
+                "history_db_path": os.path.join(workdir, "history.db"),
+            }
+        )
+        self._complaints.take()
+
+    def close(self) -> None:
+        self.memory.close()  # the SQLite file only
+        self.memory.vector_store.client.close()  # Qdrant's lock on the folder
+
+    def reset(self) -> None:
+        self.memory.reset()
+
+    def ingest(self, item: Item, when: str) -> Ingested:
+        turns = [{"role": turn.role, "content": turn.text} for turn in item.turns] if isinstance(item, Session) else item.text
+        # the clock is set too, but ticks: the exact date keeps two runs alike
+        answer = self.memory.add(turns, user_id=self.space, metadata={"created_at": when}, infer=self.infer)
+        events = [row["event"] for row in answer["results"]]
+        counts = {name: events.count(event) for name, event in (("added", "ADD"), ("changed", "UPDATE"), ("removed", "DELETE"))}
+        return Ingested(**counts, warnings=self._complaints.take())
+
+    def dump(self) -> list[Memory]:
+        rows = self.memory.get_all(filters={"user_id": self.space}, top_k=EVERYTHING, show_expired=True)["results"]
+        client, collection = self.memory.vector_store.client, self.config["collection"]
+        held = client.count(collection, exact=True).count
+        if held != len(rows):
+            raise SystemFailure(f"get_all gave {len(rows)} memories and the collection holds {held}")
+        number = self._numbers()
+        memories = [
+            Memory(number[row["id"]], row["memory"], created=row["created_at"], kind=row.get("role"), source="qdrant")
+            for row in rows
+        ]
+        return sorted(memories, key=lambda memory: memory.id)
+
+    def search(self, query: str, k: int, when: str | None = None) -> Results:
+        # top_k and not limit, which search() takes and ignores
+        rows = self.memory.search(query, filters={"user_id": self.space}, top_k=k, threshold=self.config["threshold"])["results"]
+        number = self._numbers()
+        return Results([Hit(row["memory"], number[row["id"]], row["score"], row["created_at"]) for row in rows])
+
+    def forget(self, selector: dict[str, Any]) -> int | None:
+        if "query" in selector:
+            raise Unsupported("forget", "Mem0 deletes by id or by user, and has no call that forgets by meaning")
+        before = self.memory.vector_store.client.count(self.config["collection"], exact=True).count
+        if selector.get("all"):
+            self.memory.delete_all(user_id=self.space)
+        else:
+            ids = {number: id for id, number in self._numbers().items()}
+            for number in selector["ids"]:
+                self.memory.delete(ids[number])
+        return before - self.memory.vector_store.client.count(self.config["collection"], exact=True).count
+
+    def _numbers(self) -> dict[str, str]:
+        """Mem0's random id → a number in the order of storing, from its own history: ids are then alike in every run."""
+        rows = self.memory.db.connection.execute("SELECT memory_id FROM history WHERE event = 'ADD' ORDER BY rowid")
+        return {id: f"m{number:06d}" for number, (id,) in enumerate(rows, 1)}
