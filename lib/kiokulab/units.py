@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from kiokulab.errors import InputError
@@ -237,11 +238,21 @@ def _environment_for_children() -> Iterator[None]:
         os.environ.update(before)
 
 
+@contextmanager
+def _no_main() -> Iterator[None]:
+    """While a process starts: multiprocessing would otherwise run the caller's script again in every unit."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 def _fork_server(function: str) -> multiprocessing.context.BaseContext:
     importlib.import_module(function.partition(":")[0])  # an import error is shown here, in full, and once
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["kiokulab.units", function.partition(":")[0]])
-    with _environment_for_children():
+    with _no_main(), _environment_for_children():
         multiprocessing.forkserver.ensure_running()
     return context
 
@@ -265,7 +276,8 @@ def _run_here(
                 process = context.Process(
                     target=_in_own_process, args=(function, unit, str(result), str(log), server), name=name
                 )
-                process.start()
+                with _no_main():
+                    process.start()
                 running[process.sentinel] = (process, unit, attempt, time.monotonic() + timeout_s)
             soonest = min(limit for _, _, _, limit in running.values())
             ready = connection.wait(list(running), timeout=max(0.0, soonest - time.monotonic()))
