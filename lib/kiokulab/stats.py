@@ -121,7 +121,7 @@ def bootstrap(
     value = float(statistic(np.ones((1, clusters)))[0])
     if math.isnan(value):
         return Interval(None, None, None, "none")
-    if clusters < 2:
+    if clusters < 2 or resamples < 1:
         return Interval(value, None, None, "none")
     weights = resamples_of(strata if strata is not None else [0] * clusters, resamples, seed)
     draws = statistic(weights)
