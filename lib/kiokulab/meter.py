@@ -12,11 +12,12 @@ import contextlib
 import hmac
 import json
 import secrets
-import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
+
+from kiokulab.serving import serve
 
 BODY_LIMIT = 64 * 1024 * 1024  # bytes of one request
 
@@ -153,23 +154,7 @@ def serve_embeddings(embedder: Any, run: str = "run") -> Iterator[Meter]:
     It runs in a thread with a loop of its own and may be asked by several units at once; texts are embedded one
     request at a time.
     """
-    import uvicorn
-
     meter = Meter(embedder, run)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        meter.port = listener.getsockname()[1]
-        server = uvicorn.Server(
-            uvicorn.Config(application(meter), log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2)
-        )
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="meter", daemon=True)
-        thread.start()
-        try:
-            while not server.started:
-                if not thread.is_alive():
-                    raise RuntimeError("the meter could not be started; its message is above")
-                thread.join(0.01)
-            yield meter
-        finally:
-            server.should_exit = True
-            thread.join(10)
+    with serve(application(meter)) as base:
+        meter.port = int(base.rpartition(":")[2])
+        yield meter

@@ -1,0 +1,397 @@
+"""The contract tests of one system: does its adapter do what it declares? `run_contract(name)` → a list of checks.
+
+Every system is tried through a worker process, the kit's own baselines too, so that a hang, a death or a print is met
+the same way everywhere. A check passes, fails with a reason, or is not applicable with a reason. What a system
+declares decides what is asked of it: see `keeps`, `dates` and `capabilities` in base.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kiokulab import systems
+from kiokulab.systems.base import FEEDS, Memory, Pair, Request, Session, System, SystemFailure, Turn, Unsupported, Utterance
+from kiokulab.worker import OPTIONAL
+
+ITEMS = 130  # more than the 20, 50 and 100 at which stores are known to stop listing
+RESULTS = (1, 5, 50)
+DAY = "2023-05-20"  # a past day, so that a store that stamps "now" is found out
+PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
+
+# 13 x 10 statements about different things, so that a store that merges near statements has no reason to
+_THINGS = "bicycle,piano lesson,dentist,greenhouse,passport,sourdough,telescope,ferry,violin,marathon,kennel,invoice,lighthouse".split(",")
+_SAYINGS = (
+    "My {thing} code is {code}.",
+    "On Friday the {thing} cost me {code} yen.",
+    "Grandmother wrote {code} letters about a {thing}.",
+    "The {thing} in Lisbon has number {code}.",
+    "Please remember {code} for the {thing} club.",
+    "I dreamt of a {thing} and of the figure {code}.",
+    "Our neighbour sold a {thing} to platform {code}.",
+    "A broken {thing} delayed train {code}.",
+    "The museum shows a {thing} under label {code}.",
+    "I owe my brother {code} coins for a {thing}.",
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of one system. `reason` is empty for a pass."""
+
+    name: str
+    outcome: str
+    reason: str
+    seconds: float
+
+
+class Failed(Exception):
+    """What a check found; its text is the reason."""
+
+
+class NotApplicable(Exception):
+    """Why a check says nothing about this system."""
+
+
+def statement(number: int) -> tuple[str, str]:
+    """(code, text) of the contract's statement `number`, counted from 0; the code is in no other statement."""
+    code = f"{47000 + 37 * number}"
+    return code, _SAYINGS[number // len(_THINGS) % len(_SAYINGS)].format(thing=_THINGS[number % len(_THINGS)], code=code)
+
+
+def _date(number: int) -> str:
+    return f"{DAY}T{9 + number // 60:02d}:{number % 60:02d}:00+00:00"
+
+
+def item_of(feeds: str, number: int, text: str) -> Any:
+    """`text` as an item of the unit that the system is fed with."""
+    user, assistant, date = Turn("user", text), Turn("assistant", "I see."), _date(number)
+    if FEEDS[feeds] is Session:
+        return Session(f"s{number}", date, (user, assistant))
+    if FEEDS[feeds] is Pair:
+        return Pair(f"p{number}", date, user, assistant)
+    return Utterance(f"u{number}", date, user)
+
+
+class Bench:
+    """The units A and B of one system in one temporary folder, opened when first asked for."""
+
+    def __init__(self, name: str, settings: dict[str, Any] | None, folder: Path, meter: Any, items: int, timeouts: dict[str, float] | None):
+        self.name, self.settings, self.folder, self.meter, self.items, self.timeouts = name, settings, folder, meter, items, timeouts
+        self.declared = systems.describe(name, settings)
+        self.network: list[str] = []
+        self.first_dump: list[Memory] | None = None
+        self._open: dict[str, tuple[contextlib.ExitStack, Any]] = {}
+        self._filled: Exception | bool = False
+
+    def unit(self, unit: str) -> Any:
+        """The unit's system, open."""
+        if unit not in self._open:
+            stack = contextlib.ExitStack()
+            endpoint = self.meter.endpoint(unit) if self.meter else None
+            held = stack.enter_context(
+                systems.connect(
+                    self.name, self.settings, space=f"contract-{unit}", workdir=self.folder / unit, endpoint=endpoint,
+                    when=_date(0), timeouts=self.timeouts, worker=True,
+                )
+            )  # fmt: skip
+            self._open[unit] = stack, held
+        return self._open[unit][1]
+
+    def close(self, unit: str) -> None:
+        """Close a unit, if it is open."""
+        if unit in self._open:
+            stack, held = self._open.pop(unit)
+            try:
+                stack.close()
+            finally:
+                self.network.extend(held.network)
+
+    def close_all(self) -> None:
+        """Close what is open at the end; what a close has to say was a check of its own."""
+        for unit in list(self._open):
+            with contextlib.suppress(SystemFailure):
+                self.close(unit)
+
+    def filled(self) -> Any:
+        """Unit A with all statements in it. The first is fed as a conversation item, the others as requests."""
+        if isinstance(self._filled, Exception):
+            raise Failed(f"not reached: filling the store failed before ({_short(self._filled)})")
+        unit = self.unit("a")
+        if not self._filled:
+            try:
+                for number in range(self.items):
+                    _, text = statement(number)
+                    first = item_of(self.declared["feeds"], 0, text)
+                    unit.ingest(Request(f"r{number}", _date(number), text) if number else first, _date(number))
+                unit.settle(300.0)
+                self._filled = True
+            except SystemFailure as error:
+                self._filled = error
+                raise
+        return unit
+
+    def need_keeping(self, all_of_it: bool = True) -> None:
+        """NotApplicable where the system does not keep what it is fed."""
+        if self.declared["keeps"] == "none":
+            raise NotApplicable("it keeps nothing of what it is fed, by design")
+        if self.declared["keeps"] == "some" and all_of_it:
+            raise NotApplicable("it keeps only some of what it is fed, by design")
+        if self.declared["model"] == "required":
+            raise NotApplicable("what it stores is decided by a language model, and this run has none")
+
+
+def _short(error: BaseException) -> str:
+    return str(error).split("\n")[0][:300]
+
+
+def _texts(memories: list[Memory]) -> str:
+    return "\n".join(memory.text for memory in memories)
+
+
+def _codes_in(memories: list[Memory], items: int) -> list[str]:
+    text = _texts(memories)
+    return [code for code, _ in map(statement, range(items)) if code in text]
+
+
+# --- the checks, in the order in which they are done ----------------------------------------------------------------
+
+
+def check_empty(bench: Bench) -> None:
+    """A fresh store lists nothing."""
+    if bench.declared["keeps"] == "none":
+        raise NotApplicable("it keeps nothing of what it is fed, by design")
+    found = bench.unit("a").dump()
+    if found:
+        raise Failed(f"a fresh store lists {len(found)} memories, first: {found[0].text[:80]!r}")
+
+
+def check_dump(bench: Bench) -> None:
+    """Everything that was stored is listed, twice in the same order."""
+    bench.need_keeping()
+    unit = bench.filled()
+    memories = unit.dump()
+    bench.first_dump = memories
+    held = _codes_in(memories, bench.items)
+    if len(held) < bench.items:
+        raise Failed(f"{bench.items} statements were stored and {len(held)} are listed ({len(memories)} memories)")
+    if [memory.id for memory in unit.dump()] != [memory.id for memory in memories]:
+        raise Failed("two listings of the same store differ in order")
+    if len({memory.id for memory in memories}) != len(memories):
+        raise Failed("two memories have the same id")
+
+
+def check_search(bench: Bench) -> None:
+    """A search for k of a larger store delivers k."""
+    if "search" not in bench.declared["capabilities"]:
+        raise NotApplicable("search is not declared")
+    bench.need_keeping()
+    unit = bench.filled()
+    for k in RESULTS:
+        if k > bench.items:
+            continue
+        found = unit.search("the number of the thing", k, _date(bench.items - 1)).hits
+        if len(found) != k:
+            raise Failed(f"asked for {k} of {bench.items} stored, {len(found)} were delivered")
+    code, text = statement(7)
+    if not any(code in hit.text for hit in unit.search(text, min(50, bench.items), _date(bench.items - 1)).hits):
+        raise Failed(f"the stored statement {text!r} is not among {min(50, bench.items)} results for itself")
+
+
+def check_capabilities(bench: Bench) -> None:
+    """What is declared is there, and what is not declared raises Unsupported and does not answer."""
+    declared = set(bench.declared["capabilities"])
+    if unknown := sorted(declared - OPTIONAL):
+        raise Failed(f"the contract has no operation {unknown[0]!r}; it has {', '.join(sorted(OPTIONAL))}")
+    kind = systems.load_class(systems.adapter(bench.name))
+    for op in sorted(declared):
+        if getattr(kind, op) is getattr(System, op):
+            raise Failed(f"{op} is declared and the adapter has no such method")
+    unit = bench.unit("a")
+    for op, call in {"search": lambda: unit.search("anything", 1), "forget": lambda: unit.forget({"query": "anything"})}.items():
+        if op not in declared:
+            try:
+                call()
+            except Unsupported:
+                continue
+            raise Failed(f"{op} is not declared and answers all the same")
+
+
+def check_dates(bench: Bench) -> None:
+    """What was fed on a past day is dated on that day."""
+    if bench.declared["dates"] not in ("native", "clock"):
+        raise NotApplicable(f"dates reach it as {bench.declared['dates']!r}: its own dates say nothing")
+    bench.need_keeping(all_of_it=False)
+    code, text = statement(0)
+    found = [memory for memory in bench.filled().dump() if code in memory.text]
+    if not found:
+        raise Failed(f"the statement {text!r} is not listed")
+    if not str(found[0].created).startswith(DAY):
+        raise Failed(f"fed on {DAY}, dated {found[0].created}")
+
+
+def check_noise(bench: Bench) -> None:
+    """Whatever is printed on standard output does not reach the channel."""
+    unit = bench.unit("a")
+    unit.noise()
+    with contextlib.suppress(Unsupported):
+        unit.dump()
+    if "noise from a child" not in unit.log.read_text(encoding="utf-8", errors="replace"):
+        raise Failed("what was printed is not in the log")
+
+
+def check_restart(bench: Bench) -> None:
+    """A store that is closed and opened again holds the same."""
+    bench.need_keeping(all_of_it=False)
+    before = sorted(memory.text for memory in bench.filled().dump())
+    if not before:
+        raise Failed("nothing is stored after all statements were fed")
+    bench.close("a")
+    after = sorted(memory.text for memory in bench.unit("a").dump())
+    if before != after:
+        raise Failed(f"{len(before)} memories before the restart, {len(after)} after it, {len(set(before) & set(after))} of them alike")
+
+
+def check_isolation(bench: Bench) -> None:
+    """What one unit is fed is not in another."""
+    bench.need_keeping(all_of_it=False)
+    a, b = bench.filled(), bench.unit("b")
+    canary = "The canary of unit B sings 99881 songs."
+    b.ingest(Request("canary", _date(0), canary), _date(0))
+    b.settle(300.0)
+    in_a, in_b = a.dump(), b.dump()
+    if "99881" in _texts(in_a):
+        raise Failed("what unit B was fed is listed in unit A")
+    if leaked := _codes_in(in_b, bench.items):
+        raise Failed(f"{len(leaked)} statements that unit A was fed are listed in unit B")
+    if "99881" not in _texts(in_b):
+        raise Failed("unit B does not list what it was fed")
+    if "search" in bench.declared["capabilities"]:
+        if any("99881" in hit.text for hit in a.search(canary, 50, _date(1)).hits):
+            raise Failed("a search in unit A finds what unit B was fed")
+        if any(statement(0)[0] in hit.text for hit in b.search(statement(0)[1], 50, _date(1)).hits):
+            raise Failed("a search in unit B finds what unit A was fed")
+
+
+def check_reset(bench: Bench) -> None:
+    """Emptying unit B empties B, and leaves A as it was."""
+    bench.need_keeping(all_of_it=False)
+    a, b = bench.filled(), bench.unit("b")
+    before = sorted(memory.text for memory in a.dump())
+    b.ingest(Request("again", _date(0), "Unit B holds 77345 tickets."), _date(0))
+    b.settle(300.0)
+    try:
+        b.reset()
+    except Unsupported as error:
+        raise NotApplicable(error.reason) from None
+    left = b.dump()
+    if left:
+        raise Failed(f"{len(left)} memories are left after the reset, first: {left[0].text[:80]!r}")
+    if sorted(memory.text for memory in a.dump()) != before:
+        raise Failed("resetting unit B changed unit A")
+
+
+def check_failure(bench: Bench) -> None:
+    """What cannot work raises: a failure is never an empty answer."""
+    if bench.declared["keeps"] == "none":
+        raise NotApplicable("it does nothing with what it is fed, by design")
+    unit = bench.unit("b")
+    tries: list[tuple[str, Callable[[], Any]]] = [("ingest of something that is no item", lambda: unit.ingest(42, _date(0)))]
+    if bench.declared["embeddings"] and bench.meter:
+        request = Request("no-vector", _date(0), "This text gets no vector 55667.")
+        tries.append(("ingest without an embedding endpoint", lambda: unit.ingest(request, _date(0))))
+        if "search" in bench.declared["capabilities"]:
+            tries.append(("search without an embedding endpoint", lambda: unit.search("no vector for this", 5, _date(0))))
+    try:
+        if bench.meter:
+            bench.meter.broken = True
+        for what, call in tries:
+            try:
+                answer = call()
+            except SystemFailure as error:
+                if error.kind in ("timeout", "died"):
+                    raise Failed(f"{what}: {_short(error)}") from None
+                continue
+            raise Failed(f"{what}: no failure was raised, the answer was {str(answer)[:120]}")
+    finally:
+        if bench.meter:
+            bench.meter.broken = False
+
+
+def check_network(bench: Bench) -> None:
+    """In all that was done so far nothing tried to leave this machine."""
+    for unit in ("a", "b"):
+        bench.close(unit)
+    if bench.network:
+        raise Failed(f"{len(bench.network)} attempts to leave this machine (refused): {', '.join(sorted(set(bench.network))[:5])}")
+
+
+CHECKS: tuple[tuple[str, Callable[[Bench], None]], ...] = (
+    ("empty dump on a fresh store", check_empty),
+    (f"dump of {ITEMS} is complete", check_dump),
+    ("k results when k are asked for", check_search),
+    ("capabilities are what is there", check_capabilities),
+    ("dates round-trip", check_dates),
+    ("noise on stdout is harmless", check_noise),
+    ("restart keeps data", check_restart),
+    ("units are isolated", check_isolation),
+    ("reset empties only its own unit", check_reset),
+    ("failure raises", check_failure),
+    ("no socket beyond loopback", check_network),
+)
+
+
+def run_contract(
+    name: str,
+    settings: dict[str, Any] | None = None,
+    *,
+    embedder: Any = None,
+    items: int = ITEMS,
+    timeouts: dict[str, float] | None = None,
+    folder: str | Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> list[Check]:
+    """Do all checks on the system `name` (as resolved) in a temporary folder, or in `folder`, which is then kept.
+
+    `embedder` serves the embedding endpoint of systems that ask for one (default: embed.get("use")). `say(line)` gets
+    each check's line as it is done. Raises InputError for an unknown system or setting; everything else is a check's
+    outcome. The system passes when no check has the outcome ``fail``.
+    """
+    checks: list[Check] = []
+    with contextlib.ExitStack() as stack:
+        where = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kiokulab-contract-")))
+        declared = systems.describe(name, settings)
+        meter = None
+        if declared["embeddings"]:
+            from kiokulab import embed
+            from kiokulab.meter import serve_embeddings
+
+            meter = stack.enter_context(serve_embeddings(embedder or embed.get("use"), run="contract"))
+        bench = Bench(name, settings, where, meter, items, timeouts)
+        stack.callback(bench.close_all)
+        for title, function in CHECKS:
+            started = time.monotonic()
+            try:
+                function(bench)
+                outcome, reason = PASS, ""
+            except NotApplicable as error:
+                outcome, reason = NOT_APPLICABLE, str(error)
+            except Unsupported as error:
+                outcome, reason = NOT_APPLICABLE, str(error)
+            except (Failed, SystemFailure) as error:
+                outcome, reason = FAIL, str(error)
+            checks.append(Check(title, outcome, reason, time.monotonic() - started))
+            if say:
+                say(line_of(checks[-1]))
+    return checks
+
+
+def line_of(check: Check) -> str:
+    """One check as a line for the terminal."""
+    mark = {PASS: "pass", FAIL: "FAIL", NOT_APPLICABLE: "n/a "}[check.outcome]
+    return f"{mark}  {check.name:<42} {check.seconds:6.1f} s" + (f"  {check.reason}" if check.reason else "")
