@@ -18,8 +18,8 @@ text instead of 1.1 ms. Another machine or another numpy may still differ in the
 A text longer than `LONGEST` characters is embedded by its first `LONGEST` characters: no model here reads more, and a
 store may hold a line of a megabyte. Lone surrogates are read as U+FFFD, because no tokenizer accepts them.
 
-The cache is one SQLite file a model, addressed by content, in ``$KIOKULAB_CACHE/embeddings`` (``.cache/embeddings``
-where that is not set). It only saves time: a file that is damaged, locked or not writable is said on stderr, and
+The cache is one SQLite file a model, addressed by content, in ``$KIOKULAB_CACHE/embeddings`` (where that is not set, in
+``.cache/embeddings`` of the checkout). It only saves time: a file that is damaged, locked or not writable is said on stderr, and
 vectors are computed.
 """
 
@@ -245,7 +245,8 @@ class _Cache:
 
 
 def cache_folder() -> Path:
-    return Path(os.environ.get("KIOKULAB_CACHE") or ".cache") / "embeddings"
+    """Where the caches lie: the same for a notebook, a unit's process and the command line, whatever folder they start in."""
+    return Path(os.environ.get("KIOKULAB_CACHE") or Path(__file__).resolve().parents[2] / ".cache") / "embeddings"
 
 
 def prepare(text: str) -> str:

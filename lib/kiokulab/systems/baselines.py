@@ -37,7 +37,7 @@ class Null(System):
     """Stores nothing."""
 
     name, dates, capabilities = "null", "native", frozenset({"search", "forget", "reset"})
-    stores = "nothing"  # for the contract tests: what goes in is not meant to come out
+    keeps = "none"
 
     def ingest(self, item: Item, when: str) -> Ingested:
         return Ingested(added=0, changed=0, removed=0)
@@ -112,7 +112,7 @@ class Oracle(Lines):
     can give full marks. It ignores what is said; the harness hands it the ledger (`ledger`), as it does to no other."""
 
     name, capabilities = "oracle", frozenset({"search", "forget", "reset"})
-    stores, sees_ledger = "ledger", True
+    keeps, sees_ledger = "none", True
 
     def ledger(self, facts: list[dict]) -> None:
         """Called once by the harness, after the last item, and only where the class says ``sees_ledger``. `facts`:
@@ -143,7 +143,7 @@ class StoreEverything(Lines):
 class Vector(Lines):
     """Keeps every utterance of the user as it is: a plain vector store."""
 
-    name, feeds = "vector", "session"
+    name, feeds, keeps = "vector", "session", "some"
 
     def ingest(self, item: Item, when: str) -> Ingested:
         turns = [turn for turn in said(item) if turn.role == "user"]
@@ -187,7 +187,7 @@ class ReplaceSimilar(Lines):
     drops what it names. Numbers are masked before two statements are compared, so that a new value is still the same
     thing. The three limits are round figures set before any score was seen."""
 
-    name, feeds = "replace-similar", "utterance"
+    name, feeds, keeps = "replace-similar", "utterance", "some"
     capabilities = frozenset({"search", "forget", "reset"})
     settings = {
         "embedder": "use",
