@@ -184,26 +184,42 @@ def event(op, **more):
             "added": None, "changed": None, "removed": None, "detail": {}, "warnings": [], **more}
 
 
+def seen(added, changed, removed, **more):
+    return {"observed": {"added": added, "changed": changed, "removed": removed}, "over": 1, **more}
+
+
 def test_yield_counts_calls_that_report_success_and_change_nothing():
-    events = [event("ingest", added=2, changed=0, removed=0), event("ingest", added=0, changed=0, removed=0),
+    events = [event("ingest", added=2, changed=0, removed=0, detail=seen(1, 0, 0, no_op=0)),
+              event("ingest", added=1, changed=0, removed=0, detail=seen(0, 0, 0, no_op=1)),
               event("ingest", warnings=["full"]), event("ingest", status="failed"), event("reread", added=0, changed=1, removed=0)]
     found = analyze.metrics(rows("tidy"), personas(), params(), events=events)["beyond"]
-    assert found["yield"] == {"calls": 4, "failed": 1, "unsupported": 0, "warnings": 1, "added": 2, "added_told": 2, "changed": 0,
-                              "changed_told": 2, "removed": 0, "removed_told": 2, "silent": 1}
+    assert found["yield"] == {"calls": 4, "failed": 1, "unsupported": 0, "warnings": 1, "told": {"added": 3, "changed": 0, "removed": 0},
+                              "seen": {"added": 1, "changed": 0, "removed": 0}, "no_op": 1}
     assert found["reading"]["changed_units"] == 1
 
 
-def test_collateral_needs_the_store_before():
+def test_collateral_is_what_was_seen_going_away():
     some = rows("perfect")
     for row in some:
-        if row["kind"] == "version" and row["fact"] == "f02" and row["persona"] == "en-01":
+        if row["kind"] == "version" and row["fact"] in ("f02", "f03") and row["persona"] == "en-01":
             row["verdict"] = row["live"] = "absent"
     lost = analyze.metrics(some, personas(), params())["beyond"]["collateral"]
-    assert lost["lost"]["rate"] is None and "not judged before" in lost["lost"]["reason"]
-    assert lost["untouched_absent_at_end"]["k"] == 1
-    before = [event("dump", item="s02", detail={"held": ["f01", "f02", "f05"]})]
-    lost = analyze.metrics(some, personas(), params(), events=before)["beyond"]["collateral"]["lost"]
-    assert (lost["k"], lost["n"]) == (1, 2)
+    assert lost["lost"]["rate"] is None and "not listed" in lost["lost"]["reason"]
+    assert lost["untouched_absent_at_end"]["k"] == 2
+    gone = [{"id": "m1", "layer": "live", "text": "user: The swim is\n at 2"}, {"id": "m2", "layer": "live", "text": "The swim is at 1"}]
+    events = [event("ingest", item="s03", detail=seen(0, 0, 2, gone=gone))]
+    lost = analyze.metrics(some, personas(), params(), events=events)["beyond"]["collateral"]["lost"]
+    assert (lost["k"], lost["n"]) == (1, 4)  # f02 went away and is missing; f01 went away and is there; f03 was never seen
+
+
+def test_residue_is_told_by_kind_of_file():
+    detail = {"forgotten": {"n": 2, "found": {"f07": ["sqlite", "log"]}, "not_searchable": []}, "files": 3, "bytes": 100,
+              "replaced": {"n": 2, "found": {}, "not_searchable": ["f06"]}}
+    found = analyze.metrics(rows("tidy"), personas(), params(), events=[event("residue", detail=detail)])["beyond"]["residue"]
+    assert found["forgotten"]["kinds"] == {"log": 1, "sqlite": 1} and (found["forgotten"]["k"], found["forgotten"]["n"]) == (1, 2)
+    assert found["replaced"]["k"] == 0 and found["replaced"]["not_searchable"] == 1 and found["files"] == 3
+    empty = analyze.metrics(rows("tidy"), personas(), params())["beyond"]["residue"]
+    assert empty["units"] == 0 and empty["reason"] == "no store folder was searched"
 
 
 def test_the_same_rows_in_any_order_give_the_same_bytes():

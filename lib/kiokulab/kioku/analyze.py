@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -283,8 +284,8 @@ def beyond(units: Sequence[Unit], events: Sequence[Row]) -> dict[str, Any]:
     leak_questions        questions about forgotten content that were answered with it
     stale_answers         check questions answered with an older version; no_answer: with "not in memory"
     collateral            facts never touched by a change or a forget request, held before it and gone after it
-    residue               forgotten and replaced content found in the system's own files, by kind of file
-    yield                 what one ingest call did: sums, silent calls (success reported, nothing changed), warnings
+    residue               forgotten and replaced content that still lies in the system's own files, by kind of file
+    yield                 what the ingest calls did, as told and as seen; no_op: calls that succeed and change nothing
     reading               whether asking questions changed the store
     layers                stored texts' characters by layer
     not_judged            {kind: {reason: how many}}
@@ -357,47 +358,70 @@ def _tally(units: Sequence[Unit], role: str, verdict: str) -> dict[str, Any]:
 
 
 def _collateral(units: Sequence[Unit], events: Sequence[Row]) -> dict[str, Any]:
-    """Needs the store as it was before each change and forget request: dump events whose detail says which facts were
-    held ({'held': [fact ids]}). Without them only the end is known, and "not held at the end" is not "lost on the way"."""
-    before = defaultdict(set)
-    for event in events:
-        if event["op"] == "dump" and event["status"] == "ok" and isinstance(event["detail"].get("held"), list):
-            before[event["unit"]] |= set(event["detail"]["held"])
+    """Facts that nobody touched, whose text was seen going away while the system was fed, and that are absent at the end.
+
+    A text that went away (`gone` of an event) is recognised by holding an utterance or ledger sentence of the fact word
+    for word. A store that words things anew is not recognised so, so this is the least there was; the untouched facts
+    that are absent at the end, lost or never stored, are the most.
+    """
     untouched = [(u, f) for u in units for f in u.persona.facts if f.change == "none" and f.forget is None]
-    absent = _figure([None if (h := current_held(f, u.versions)) is None else not h for u, f in untouched])
-    if not before:
-        return {"lost": {**_figure([]), "reason": "the store was not judged before the change and forget requests"},
-                "untouched_absent_at_end": absent}
-    lost = [None if (h := current_held(f, u.versions)) is None else not h for u, f in untouched if f.id in before[u.name]]
-    return {"lost": _figure(lost), "untouched_absent_at_end": absent}
+    absent = [None if (h := current_held(f, u.versions)) is None else not h for u, f in untouched]
+    watched = {e["unit"] for e in events if "observed" in e["detail"]}
+    went: dict[str, list[str]] = defaultdict(list)
+    for event in events:
+        went[event["unit"]] += [squeezed(memory["text"]) for memory in event["detail"].get("gone", [])]
+    seen = [missing and any(text in gone for text in _stated(u.persona, f) for gone in went[u.name])
+            for (u, f), missing in zip(untouched, absent) if u.name in watched]
+    return {"lost": _figure(seen, "the store was not listed while the system was fed"), "untouched_absent_at_end": _figure(absent)}
+
+
+def _stated(persona: Persona, fact: Fact) -> set[str]:
+    """How the fact was told: its ledger sentence, and each utterance that states it and nothing else."""
+    name = f"{fact.id}.{fact.versions[-1].n}"
+    told = [t.text for s in persona.sessions for t in s.turns if t.states == [name]]
+    return {squeezed(text) for text in (*told, fact.versions[-1].text)} - {""}
+
+
+def squeezed(text: str) -> str:
+    """NFC text with its white space as single blanks: what two copies of one sentence share."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def _residue(events: Sequence[Row]) -> dict[str, Any]:
+    """Facts whose forgotten or replaced content still lies in the store folder, and in what kinds of file."""
     rows = [e for e in events if e["op"] == "residue"]
-    done = [e for e in rows if e["status"] == "ok"]
+    done = [e["detail"] for e in rows if e["status"] == "ok"]
     if not done:
         reasons = sorted({str(e["detail"].get("reason", e["status"])) for e in rows})
         return {"units": 0, "reason": "; ".join(reasons) or "no store folder was searched"}
-    kinds: dict[str, Counter] = defaultdict(Counter)
-    for event in done:
-        for what in ("forgotten", "replaced"):
-            for kind, found in sorted((event["detail"].get(what) or {}).items()):
-                kinds[what][kind] += found if isinstance(found, int) else len(found)
-    return {"units": len(done), "reason": None, **{what: dict(kinds[what]) for what in ("forgotten", "replaced")}}
+    result: dict[str, Any] = {"units": len(done), "reason": None, "files": sum(d.get("files", 0) for d in done),
+                              "bytes": sum(d.get("bytes", 0) for d in done)}
+    for what in ("forgotten", "replaced"):
+        groups = [d[what] for d in done if what in d]
+        found = sum(len(g["found"]) for g in groups)
+        kinds = Counter(kind for g in groups for places in g["found"].values() for kind in places)
+        rate = stats.wilson(found, sum(g["n"] for g in groups))
+        result[what] = {"k": rate.k, "n": rate.n, "rate": rate.rate, "low": rate.low, "high": rate.high, "not_judged": 0,
+                        "reason": None if rate.n else "there was nothing to search for", "kinds": dict(sorted(kinds.items())),
+                        "not_searchable": sum(len(g.get("not_searchable", [])) for g in groups)}
+    return result
 
 
 def _yield(events: Sequence[Row]) -> dict[str, Any]:
+    """told: what the calls reported; seen: what the store's listing shows (None: it reports, or lists, nothing)."""
     calls = [e for e in events if e["op"] in ("ingest", "forget")]
-    result: dict[str, Any] = {"calls": len(calls), "failed": sum(e["status"] == "failed" for e in calls),
-                              "unsupported": sum(e["status"] == "unsupported" for e in calls),
-                              "warnings": sum(len(e["warnings"]) for e in calls)}
-    for what in ("added", "changed", "removed"):
-        told = [e[what] for e in calls if e[what] is not None]
-        result[what] = sum(told) if told else None  # None: the system reports nothing of the kind
-        result[f"{what}_told"] = len(told)
-    told = [e for e in calls if e["status"] == "ok" and any(e[w] is not None for w in ("added", "changed", "removed"))]
-    result["silent"] = sum(not any(e[w] for w in ("added", "changed", "removed")) for e in told) if told else None
-    return result
+    looked = [e["detail"] for e in events if "observed" in e["detail"]]
+    names = ("added", "changed", "removed")
+    told = {n: [e[n] for e in calls if e[n] is not None] for n in names}
+    no_op = [d["no_op"] for d in looked if "no_op" in d]
+    return {
+        "calls": len(calls), "failed": sum(e["status"] == "failed" for e in calls),
+        "unsupported": sum(e["status"] == "unsupported" for e in calls),
+        "warnings": sum(len(e["warnings"]) for e in calls),
+        "told": {n: sum(told[n]) if told[n] else None for n in names},
+        "seen": {n: sum(d["observed"][n] for d in looked) if looked else None for n in names},
+        "no_op": sum(no_op) if no_op else None,
+    }
 
 
 def _reading(events: Sequence[Row]) -> dict[str, Any]:
