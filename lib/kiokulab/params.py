@@ -69,7 +69,7 @@ class Params(BaseModel):
             raise InputError(
                 f"parameter {name!r} = {_short(got)} ({type(got).__name__}): {first['msg'][0].lower()}{first['msg'][1:]}",
                 where.get(name, f"parameter {name}"),
-                f"It is the {field.description}" if field.description else None,
+                f"{name}: {field.description}" if field.description else None,
             ) from None
 
     def deciding(self) -> dict[str, Any]:
@@ -83,10 +83,10 @@ class KiokuParams(Params):
     personas: int = Field(default=0, ge=0, description="how many personas; 0 = all, n = the first n taken alternately from the languages")
     route: Literal["raw", "requests", "signaled", "all"] = Field(default="raw", description="what the system is fed: the conversation, or requests")
     routing: Literal["none", "forget"] = Field(default="none", description="whether a forget request goes to the system's own forget call")
-    judge: str = Field(default="rules", min_length=1, description="who decides whether a memory states a fact: rules, or llm:<model>")
-    answerer: str = Field(default="extractive", min_length=1, description="who answers the check questions: extractive, or llm:<model>")
-    grader: str = Field(default="rules", min_length=1, description="who grades the answers: rules, or llm:<model>")
-    embedder: str = Field(default="use", min_length=1, description="embedder: use, use-denoise, st:<folder or name>")
+    judge: str = Field(default="rules", pattern=r"^(rules|llm:.+|panel:.+)$", description="who decides whether a memory states a fact: rules, or llm:<model>")
+    answerer: str = Field(default="extractive", pattern=r"^(extractive|llm:.+)$", description="who answers the check questions: extractive, or llm:<model>")
+    grader: str = Field(default="rules", pattern=r"^(rules|llm:.+)$", description="who grades the answers: rules, or llm:<model>")
+    embedder: str = Field(default="use", pattern=r"^(use|use-denoise|hash|st:.+)$", description="embedder: use, use-denoise, st:<folder or name>")
     k: int = Field(default=30, ge=1, description="results asked of a search")
     budget_tokens: int = Field(default=1000, ge=1, description="tokens of context that the answerer may read")
     floor: float = Field(default=0.01, gt=0, le=1, description="lowest value of a pillar in the index")

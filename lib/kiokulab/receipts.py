@@ -30,6 +30,8 @@ from kiokulab.files import digest, dumps, sha256_file, write_atomic
 from kiokulab.params import Params, edition_digest, edition_folder, outputs_root, root, track_module
 
 RECEIPT, SIGNATURE, LOCK = "receipt.json", "receipt.sig", ".lock"
+# what steps write at the top of a run folder; anything else there is a person's and is left alone
+WRITTEN = {"dataset.jsonl", "memories.jsonl", "contexts.jsonl", "events.jsonl", "calls.sqlite", "judgements.jsonl", "metrics.json", "figures", "report.html"}
 BLOCKS = 20_000  # a file with more lines than this is digested in blocks of several lines
 SECRETS = re.compile(rb"\bsk-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}|\bghp_[A-Za-z0-9]{30,}|-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
@@ -205,17 +207,23 @@ def begin(name: str, params: Params) -> Step:
         for path, known in proof.outputs.items():
             if "/" not in path and _digest_of(folder / path) != known:
                 raise InputError(f"{path} is not what step {earlier} wrote", str(folder / path), f"Run the notebook {earlier} again")
-    for later in steps[steps.index(name):]:
-        proof = read_proof(folder, later)
-        (folder / "steps" / f"{later}.json").unlink(missing_ok=True)
-        for path in proof.outputs if proof else ():
-            if not path.startswith(("units/", "logs/")):
-                (folder / path).unlink(missing_ok=True)
-    for torn in folder.rglob(".*.part"):
-        torn.unlink(missing_ok=True)
+    _clear(folder, steps, name)
     step = Step(name, params, folder, what)
     write_receipt(folder, params, what, status="running", reason=f"step {name} has begun")
     return step
+
+
+def _clear(folder: Path, steps: tuple[str, ...], name: str) -> None:
+    """Take away what step `name` and the later ones left, units and logs excepted: those are where a stopped run goes on."""
+    kept = {path for earlier in steps[: steps.index(name)] for path in read_proof(folder, earlier).outputs}
+    gone = [path for path in _all_files(folder) if path.split("/")[0] in WRITTEN and path not in kept]
+    for later in steps[steps.index(name):]:
+        proof = read_proof(folder, later)
+        gone += [path for path in proof.outputs if not path.startswith(("units/", "logs/"))] if proof else []
+        gone += [f"steps/{later}.json"] + ([f"{later}.ipynb"] if later != name else [])
+    gone += [path for path in _all_files(folder) if path.endswith(".part")]  # a write that was cut off
+    for path in gone:
+        (folder / path).unlink(missing_ok=True)
 
 
 def finish(step: Step) -> None:
@@ -224,7 +232,7 @@ def finish(step: Step) -> None:
     earlier = [read_proof(folder, name) for name in track.STEPS[: track.STEPS.index(step.name)]]
     inputs = {path: known for proof in earlier for path, known in proof.outputs.items() if not path.startswith("logs/")}
     claimed = {path for proof in earlier for path in proof.outputs}
-    outputs = {path: _digest_of(folder / path) for path in _files(folder, track.STEPS) if path not in claimed}
+    outputs = {path: _digest_of(folder / path) for path in _files(folder, track.STEPS, step.name) if path not in claimed}
     from kiokulab.units import failed
 
     finished = time.time()
@@ -598,10 +606,15 @@ def _all_files(folder: Path) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if (path.is_file() or path.is_symlink())]
 
 
-def _files(folder: Path, steps: tuple[str, ...]) -> list[str]:
-    """Files that a step can have written: all but the receipt, the proofs, the executed notebooks and the lock."""
+def _files(folder: Path, steps: tuple[str, ...], step: str) -> list[str]:
+    """Files that `step` can have written: all but the receipt, the proofs, the executed notebooks, the lock, and the units
+    and logs of other steps."""
     ours = {RECEIPT, SIGNATURE, LOCK, *(f"{name}.ipynb" for name in steps)}
-    return sorted(path for path in _all_files(folder) if path not in ours and not path.startswith("steps/") and not path.endswith(".part"))
+    others = tuple(f"{kind}/{name}{end}" for kind in ("units", "logs") for name in steps if name != step for end in ("/", "."))
+    return sorted(
+        path for path in _all_files(folder)
+        if path not in ours and not path.startswith(("steps/", *others)) and not path.endswith(".part")
+    )
 
 
 def _digest_of(path: Path) -> str | None:

@@ -34,7 +34,7 @@ from typing import Any
 from kiokulab.errors import InputError
 from kiokulab.files import dumps, write_atomic
 
-SECRET_NAME = re.compile(r"(API_?KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|SIGNING_KEY)", re.I)
+SECRET_NAME = re.compile(r"(API_?KEY|ACCESS_?KEY|SIGNING_?KEY|PRIVATE_?KEY|_KEY$|TOKEN|SECRET|PASSW|CREDENTIAL)", re.I)
 ATTEMPTS = 2  # a unit whose process was killed is tried once more; one that raised is not: it would raise again
 
 

@@ -1,0 +1,346 @@
+"""The command line. `make <goal>` calls it; `python -m kiokulab --help` lists the commands.
+
+Heavy packages are imported by the commands that need them, so that a command with nothing to do ends at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from kiokulab import __version__
+from kiokulab.errors import InputError, KiokuLabError
+
+# variables of `make` that are parameters of a run, by their name in capitals, and those that steer make itself
+OPTIONS = (
+    "system", "route", "routing", "personas", "edition", "jobs", "engine", "scheduler", "judge", "answerer", "grader",
+    "embedder", "k", "budget_tokens", "floor", "seed", "bootstrap", "unit_timeout_s", "settings",
+)
+MAKE_ONLY = {"PROFILE", "RUN", "TRACK", "PYTHON", "EXTRAS", "USE_ACTIVE_ENV", "ALL", "OUT", "TESTS", "PORT", "GOAL"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code (see kiokulab.errors)."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # a lone surrogate or a narrow terminal must not end a run
+    try:
+        options = _parser().parse_args(arguments)
+        if getattr(options, "from_make", False):
+            _take_make_variables(options)
+        return options.call(options) or 0
+    except KiokuLabError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="kiokulab", description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"kiokulab {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def command(name: str, call: Any, text: str) -> argparse.ArgumentParser:
+        one = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        one.add_argument("--from-make", action="store_true", help=argparse.SUPPRESS)
+        one.set_defaults(call=call, command=name)
+        return one
+
+    run = command("run", run_command, "run the notebooks of a track for one or more systems")
+    run.add_argument("track", nargs="?", default="kioku")
+    run.add_argument("--profile", default="default", help="default, live, or a YAML file of parameters")
+    for name in OPTIONS:
+        run.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE")
+    verify = command("verify", verify_command, "check a finished run again, from its files alone")
+    verify.add_argument("run", nargs="*", help="run folders")
+    dataset = command("dataset", dataset_command, "make a dataset of any size")
+    dataset.add_argument("track", nargs="?", default="kioku")
+    dataset.add_argument("--seed")
+    dataset.add_argument("--personas")
+    dataset.add_argument("--out", help="folder; default outputs/editions/<track>/seed<seed>-n<personas>")
+    contract = command("contract", contract_command, "test an adapter against the contract")
+    contract.add_argument("--system")
+    command("systems", systems_command, "list the memory systems")
+    system = command("system", system_command, "make a memory system's own environment")
+    system.add_argument("name")
+    reproduce = command("reproduce", reproduce_command, "compute the published figures again")
+    reproduce.add_argument("--track")
+    command("bench", bench_command, "measure the kit's own speed")
+    clean = command("clean", clean_command, "take away caches and runs that did not finish (ALL=1: every run, .venv and .envs too)")
+    clean.add_argument("--all", action="store_true")
+    command("doctor", doctor_command, "say what this machine has and what is missing")
+    return parser
+
+
+def _take_make_variables(options: argparse.Namespace) -> None:
+    """Values of make variables, taken from the environment and not from a shell line: a name with quotes in it stays a name."""
+    known = {name.upper() for name in OPTIONS} | MAKE_ONLY
+    flags = os.environ.get("MAKEFLAGS", "")
+    given = shlex.split(flags.partition("-- ")[2]) if "-- " in flags else []
+    for word in given:
+        name = word.partition("=")[0].rstrip(":+?")
+        if name not in known:
+            raise InputError(f"unknown variable {name}", "make", f"Known: {', '.join(sorted(known))}")
+    for name, value in vars(options).items():
+        text = os.environ.get(name.upper(), "")
+        if text and (value is None or value == [] or (name, value) in (("profile", "default"), ("all", False))):
+            setattr(options, name, [text] if name == "run" else text)
+
+
+# --- run --------------------------------------------------------------------------------------------------------
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """All steps that are not done, for all systems; then the table and where the reports are."""
+    from kiokulab import params as p
+    from kiokulab import run
+
+    track = p.track_module(options.track)
+    cls = p.params_class(options.track)
+    values, places = p.read_profile(_profile(options.track, options.profile))
+    # a profile is also what plain papermill reads, so it names one system; it counts only where no option does
+    named = values.pop("system", None)
+    for name in OPTIONS:
+        text = getattr(options, name)
+        if name != "system" and text is not None:
+            if name not in cls.model_fields:
+                raise InputError(f"track {options.track} has no parameter {name!r}", f"option --{name}")
+            values[name], places[name] = p.typed(cls, name, text), f"option --{name.replace('_', '-')}"
+    values.setdefault("track", options.track)
+    base = cls.checked(values if named is None else {**values, "system": named}, places)
+    _only_what_is_built(base, places)
+    p.edition_folder(base.track, base.edition)
+    systems, asked = _systems(track, options.system), options.system is not None
+    if asked:
+        systems = run.with_anchors(base, systems)
+    runs = run.run_track(base, systems)
+    folders = [str(one.folder) for one in runs]
+    if not any(one.todo for one in runs):
+        print(f"nothing to do: {len(runs)} run(s) are finished with exactly these parameters")
+    _print_summary(track, [str(one.folder) for one in runs if one.error is None or one.error.exit_code == 3], folders)
+    return _report_errors(runs)
+
+
+def _profile(track: str, name: str) -> Path:
+    from kiokulab.params import root
+
+    if name in ("default", "live"):
+        path = root() / "params" / ("live" if name == "live" else "") / f"{track}.yml"
+        if name == "live" and not path.is_file():
+            raise InputError("the live profile is not there yet: this version runs offline", "PROFILE=live", "Use PROFILE=default")
+        if name == "default" and not path.is_file():
+            path = Path(os.devnull)  # a track of one's own has its defaults in its parameter class
+        return path
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise InputError(f"there is no parameter file {name!r}", f"PROFILE={name}", "Give default, live, or the path of a YAML file")
+    return path
+
+
+def _systems(track: Any, text: str | None) -> list[str]:
+    """Canonical names, in the order given, each once. Near misses are said."""
+    if text is None:
+        return list(track.DEFAULT_SYSTEMS)
+    names: list[str] = []
+    for typed in (part.strip() for part in text.split(",")):
+        if not typed:
+            continue
+        if hasattr(track, "describe_system"):
+            name = track.describe_system(typed)["name"]
+        else:
+            found = importlib.import_module("kiokulab.systems").resolve(typed)
+            name = found.name
+            if found.note:
+                print(found.note)
+        if name not in names:
+            names.append(name)
+    if not names:
+        raise InputError("no system is named", "SYSTEM", "For example SYSTEM=vector,store-everything, or leave it out")
+    return names
+
+
+def _only_what_is_built(params: Any, places: dict[str, str]) -> None:
+    for name in ("judge", "answerer", "grader"):
+        value = getattr(params, name, "")
+        if value.startswith(("llm:", "panel:")):
+            raise InputError(f"{name} {value!r} needs a language model; this version runs without one", places.get(name, name), f"Use {type(params)().model_dump()[name]}")
+
+
+def _print_summary(track: Any, shown: list[str], folders: list[str]) -> None:
+    if shown:
+        analyze = importlib.import_module(f"{track.__name__}.analyze")
+        print()
+        print(analyze.summary(shown))
+    print()
+    for folder in folders:
+        report = Path(folder) / "report.html"
+        print(f"report: {_short(report)}" if report.is_file() else f"run: {_short(Path(folder))} (not finished)")
+
+
+def _report_errors(runs: list[Any]) -> int:
+    failed = [one for one in runs if one.error is not None]
+    if failed:
+        print(f"\n{len(failed)} of {len(runs)} runs did not end well:", file=sys.stderr)
+    for one in failed:
+        print(f"{one.name}: {one.error}", file=sys.stderr)
+    codes = {one.error.exit_code for one in failed}
+    return next((code for code in (5, 6, 4, 2, 1, 3) if code in codes), max(codes, default=0))
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+# --- the other commands -----------------------------------------------------------------------------------------
+
+
+def verify_command(options: argparse.Namespace) -> int:
+    """Check each run; the first one that fails ends the command with 6."""
+    from kiokulab import receipts
+
+    if not options.run:
+        raise InputError("which run?", "RUN", "For example make verify RUN=outputs/kioku/v0.1/vector/<run-id>")
+    for folder in options.run:
+        receipt = receipts.verify(folder)
+        note = "" if receipt.status == "finished" else f" ({receipt.status}: {receipt.reason})"
+        files = sum(len(step.outputs) for step in receipt.steps)
+        print(f"verified: {folder}: {len(receipt.steps)} steps, {files} files, figures derived again{note}")
+    return 0
+
+
+def dataset_command(options: argparse.Namespace) -> int:
+    """Make an edition and audit it."""
+    from kiokulab.params import outputs_root, track_module
+
+    track = track_module(options.track)
+    seed, personas = _whole(options.seed, "SEED", 1), _whole(options.personas, "PERSONAS", 10)
+    out = Path(options.out) if options.out else outputs_root() / "editions" / options.track / f"seed{seed}-n{personas}"
+    generate = importlib.import_module(f"{track.__name__}.generate")
+    audit = importlib.import_module(f"{track.__name__}.audit")
+    made = generate.generate(seed, personas)
+    faults = audit.audit(made)
+    if faults:
+        for fault in faults[:20]:
+            print(f"  {fault}", file=sys.stderr)
+        raise InputError(f"the audit finds {len(faults)} fault(s) in what was generated", f"SEED={seed} PERSONAS={personas}")
+    generate.write_edition(out, personas=made, seed=seed)
+    print(f"{len(made)} personas, no fault: {_short(out)}\nuse it: make {options.track} EDITION={_short(out)}")
+    return 0
+
+
+def _whole(text: str | None, name: str, default: int) -> int:
+    if text is None:
+        return default
+    if not text.strip().isascii() or not text.strip().isdigit():
+        raise InputError(f"{text!r} is not a whole number", name)
+    return int(text)
+
+
+def contract_command(options: argparse.Namespace) -> int:
+    """The contract tests of one adapter."""
+    if not options.system:
+        raise InputError("which system?", "SYSTEM", "For example make contract SYSTEM=vector")
+    systems = importlib.import_module("kiokulab.systems")
+    found = systems.resolve(options.system)
+    if found.note:
+        print(found.note)
+    contract = importlib.import_module("kiokulab.systems.contract")
+    checks = contract.run_contract(found.name, say=lambda line: print(line, flush=True))
+    failed = [check.name for check in checks if check.outcome == contract.FAIL]
+    print(f"{found.name}: {'FAILED: ' + ', '.join(failed) if failed else 'keeps the contract'}")
+    return 1 if failed else 0
+
+
+def systems_command(options: argparse.Namespace) -> int:
+    """One line a system."""
+    systems = importlib.import_module("kiokulab.systems")
+    print(f"{'system':<20} {'version':<12} {'fed by':<10} {'dates':<8} {'model':<9} installed")
+    for name in systems.names():
+        row = systems.describe(name)
+        print(f"{row['name']:<20} {row['version'] or '':<12} {row['feeds']:<10} {row['dates']:<8} {row['model']:<9} {'yes' if row['installed'] else 'no, made on first use'}")
+    print(f"not built yet: {', '.join(systems.NOT_BUILT)}")
+    return 0
+
+
+def system_command(options: argparse.Namespace) -> int:
+    """Make the environment of one system now and not on its first use."""
+    systems = importlib.import_module("kiokulab.systems")
+    found = systems.resolve(options.name)
+    environment = systems.adapter(found.name).environment
+    if environment is None:
+        print(f"{found.name} runs in the kit's own environment: nothing to do")
+        return 0
+    print(importlib.import_module("kiokulab.systems.environments").ensure(environment))
+    return 0
+
+
+def reproduce_command(options: argparse.Namespace) -> int:
+    """The published arithmetic again, of one track or all; exit 6 where a figure differs."""
+    importlib.import_module("kiokulab.reproduce").reproduce(options.track or "all")
+    return 0
+
+
+def bench_command(options: argparse.Namespace) -> int:
+    """The kit's own speed."""
+    return importlib.import_module("kiokulab.bench").main() or 0
+
+
+def clean_command(options: argparse.Namespace) -> int:
+    """Caches and unfinished runs; with `all`, every run and environment. Published runs and data stay."""
+    from kiokulab import receipts
+    from kiokulab.params import outputs_root, root
+
+    everything = options.all not in (False, "", "0")
+    gone = [root() / ".cache", root() / ".pytest_cache", root() / ".hypothesis", root() / "build"]
+    for receipt in outputs_root().rglob(receipts.RECEIPT):
+        folder = receipt.parent
+        if "published" in folder.relative_to(outputs_root()).parts:
+            continue
+        known = receipts.read_receipt(folder)
+        if everything or known is None or known.status not in ("finished", "units_failed"):
+            gone.append(folder)
+    if everything:
+        gone += [root() / ".envs", root() / ".venv"]
+    for path in gone:
+        if path.exists():
+            print(f"removing {_short(path)}")
+            shutil.rmtree(path)
+    return 0
+
+
+def doctor_command(options: argparse.Namespace) -> int:
+    """What the kit needs, and whether it is here."""
+    import importlib.util
+    import platform
+
+    from kiokulab.params import root
+    from kiokulab.units import cores
+
+    free = shutil.disk_usage(root()).free / 1e9
+    rows = [("Python", platform.python_version(), sys.version_info >= (3, 11)), ("cores", str(cores()), True)]
+    rows += [("disk free", f"{free:.0f} GB", free > 3)]
+    for name in ("git", "make"):
+        rows.append((name, shutil.which(name) or "missing", shutil.which(name) is not None))
+    for name, use in (("papermill", "runs the notebooks"), ("distributed", "ENGINE=dask"), ("sentence_transformers", "EXTRAS=embeddings"), ("uv", "environments of systems")):
+        there = importlib.util.find_spec(name) is not None
+        rows.append((name, f"{'there' if there else 'not there'} ({use})", there or name in ("distributed", "sentence_transformers")))
+    for name, text, good in rows:
+        print(f"{'ok ' if good else 'BAD'} {name:<22} {text}")
+    return 0 if all(good for _, _, good in rows) else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
