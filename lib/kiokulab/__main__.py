@@ -78,7 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     command("bench", bench_command, "measure the kit's own speed")
     clean = command("clean", clean_command, "take away caches and runs that did not finish (ALL=1: every run, .venv and .envs too)")
     clean.add_argument("--all", action="store_true")
-    command("doctor", doctor_command, "say what this machine has and what is missing")
+    doctor = command("doctor", doctor_command, "say what this machine has and what is missing")
+    doctor.add_argument("--dependencies", action="store_true", help="only whether this Python has the packages of pyproject.toml")
     return parser
 
 
@@ -323,6 +324,8 @@ def clean_command(options: argparse.Namespace) -> int:
 
 def doctor_command(options: argparse.Namespace) -> int:
     """What the kit needs, and whether it is here."""
+    if options.dependencies:
+        return _check_dependencies()
     import importlib.util
     import platform
 
@@ -340,6 +343,28 @@ def doctor_command(options: argparse.Namespace) -> int:
     for name, text, good in rows:
         print(f"{'ok ' if good else 'BAD'} {name:<22} {text}")
     return 0 if all(good for _, _, good in rows) else 2
+
+
+def _check_dependencies() -> int:
+    """For USE_ACTIVE_ENV=1: standard library alone, since nothing else may be here yet."""
+    import tomllib
+    from importlib.metadata import PackageNotFoundError, version
+
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    missing = []
+    for requirement in [*project["dependencies"], *project["optional-dependencies"]["test"]]:
+        try:
+            version(requirement.partition("=")[0])
+        except PackageNotFoundError:
+            missing.append(requirement)
+    if sys.version_info < (3, 11):
+        raise InputError(f"the active environment has Python {sys.version.split()[0]}", sys.prefix, "Python 3.11 or newer is needed")
+    if missing:
+        raise InputError(
+            f"the active environment lacks {', '.join(missing)}", sys.prefix,
+            "conda env update -f environment.yml, or leave USE_ACTIVE_ENV out: then make uses .venv",
+        )
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,118 @@
+# Kioku Lab. `make` alone shows what there is to do. Needs: make, git, Python 3.11 or newer with pip.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/sh
+# Where this is set, no compiled bytecode is ever kept and every process compiles its imports again.
+unexport PYTHONDONTWRITEBYTECODE
+# Variables reach Python through the environment, never through a shell line: SYSTEM='a b"; c' stays a name.
+export SYSTEM ROUTE ROUTING PERSONAS PROFILE JOBS ENGINE SCHEDULER EDITION JUDGE ANSWERER GRADER EMBEDDER K BUDGET_TOKENS \
+  FLOOR SEED BOOTSTRAP UNIT_TIMEOUT_S SETTINGS RUN TRACK ALL OUT
+export UV_NO_PROGRESS PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+VENV ?= .venv
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python3.14 python; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+TESTS ?=
+
+ifeq ($(USE_ACTIVE_ENV),1)
+PY := python
+READY := active
+else
+PY := $(VENV)/bin/python
+LOCK := $(VENV)/kiokulab-$(shell cat requirements.lock pyproject.toml | cksum | tr ' ' '-')
+READY := $(LOCK)
+ifneq ($(filter embeddings,$(EXTRAS)),)
+READY += $(VENV)/embeddings-$(shell cat requirements-embeddings.lock | cksum | tr ' ' '-')
+endif
+endif
+ifneq ($(filter-out embeddings,$(EXTRAS)),)
+$(error EXTRAS may be: embeddings)
+endif
+KIT := $(PY) -m kiokulab
+
+.PHONY: help active env kioku test verify dataset contract systems reproduce bench notebook doctor clean
+
+help: ## this list
+	@echo "Kioku Lab: benchmarks of AI agents' memory, as notebooks that stay as receipts."
+	@echo
+	@awk -F ':.*## ' '/^[a-z%<>-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 } /^#> / { printf "       %s\n", substr($$0, 4) }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  Everywhere: JOBS=n (units at a time), USE_ACTIVE_ENV=1 (the active environment and not .venv),"
+	@echo "  EXTRAS=embeddings (sentence-transformers with torch), PYTHON=python3.12 (what .venv is made with)."
+
+kioku: $(READY) ## run the kioku track: five systems, offline
+#> make kioku SYSTEM=vector,store-everything ROUTE=all PERSONAS=2
+#> make kioku SYSTEM=path/to/mine.py:MyMemory JOBS=4
+#> make kioku ENGINE=dask SCHEDULER=tcp://127.0.0.1:8786
+#> also: ROUTING= EDITION= JUDGE= PROFILE=default|live|mine.yml
+	@$(KIT) run kioku --from-make
+
+test: $(READY) ## run the tests
+#> make test TESTS=tests/test_units.py
+	@$(PY) -m pytest $(TESTS)
+
+verify: $(READY) ## check a run again from its files alone
+#> make verify RUN=outputs/kioku/v0.1/vector/0123456789ab
+	@$(KIT) verify --from-make
+
+dataset: $(READY) ## make a dataset of any size
+#> make dataset SEED=7 PERSONAS=100
+	@$(KIT) dataset --from-make
+
+contract: $(READY) ## test an adapter against the contract
+#> make contract SYSTEM=mem0-verbatim
+	@$(KIT) contract --from-make
+
+systems: $(READY) ## list the memory systems
+	@$(KIT) systems --from-make
+
+system-%: $(READY) ## make a memory system's own environment (made on first use otherwise)
+#> make system-mem0-verbatim
+	@GOAL='$(subst ','\'',$*)'; $(KIT) system -- "$$GOAL"
+
+reproduce: $(READY) ## compute the published figures again
+#> make reproduce TRACK=kioku
+	@$(KIT) reproduce --from-make
+
+bench: $(READY) ## measure the kit's own speed
+	@$(KIT) bench --from-make
+
+notebook: $(READY) ## open the notebooks in JupyterLab
+	@$(PY) -m jupyterlab notebooks
+
+doctor: $(READY) ## say what this machine has and what is missing
+	@$(KIT) doctor
+
+clean: $(READY) ## take away caches and runs that did not finish
+#> make clean ALL=1        every run, .venv and .envs as well
+	@$(KIT) clean --from-make
+
+env: $(READY) ## make .venv, or do nothing where it is right
+
+# --- environments -------------------------------------------------------------------------------------------------
+# The stamp's name holds the checksum of the lock: a changed lock asks for another stamp, an unchanged one costs nothing.
+
+$(VENV)/kiokulab-%: | requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found. Install it, or say where it is: make PYTHON=/path/to/python3.11"; exit 2; }
+	@echo "setting up $(VENV) (once; about a minute)"
+	@rm -f $(VENV)/kiokulab-* $(VENV)/embeddings-*
+	@$(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "  $$($(PYTHON) -V)"; rm -rf $(VENV); $(PYTHON) -m venv $(VENV); }
+	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(VENV)/bin/python -m ensurepip -q
+	@echo "  $$(grep -c == requirements.lock) packages from requirements.lock"
+	@{ $(VENV)/bin/python -m pip install -q "$$(grep '^uv==' requirements.lock)" \
+	    && VIRTUAL_ENV="$$PWD/$(VENV)" $(VENV)/bin/uv pip sync -q --compile-bytecode requirements.lock; } \
+	  || { echo "  uv cannot be used here; pip does it, more slowly"; $(VENV)/bin/python -m pip install -q -r requirements.lock; }
+	@echo "  the kit itself"
+	@VIRTUAL_ENV="$$PWD/$(VENV)" $(VENV)/bin/uv pip install -q --no-deps -e . 2>/dev/null \
+	  || { $(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(VENV)/bin/python -m ensurepip -q; $(VENV)/bin/python -m pip install -q --no-deps -e .; }
+	@touch $@ && echo "  ready"
+
+$(VENV)/embeddings-%: $(LOCK) | requirements-embeddings.lock
+	@echo "adding sentence-transformers and torch to $(VENV) (large)"
+	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(VENV)/bin/python -m ensurepip -q
+	@$(VENV)/bin/python -m pip install -q -c requirements.lock -r requirements-embeddings.lock
+	@touch $@ && echo "  ready"
+
+active:
+	@PYTHONPATH=lib python -m kiokulab doctor --dependencies || exit 2
+	@python -c 'import kiokulab' 2>/dev/null || python -m pip install -q --no-deps -e .
