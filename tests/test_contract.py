@@ -37,6 +37,7 @@ def test_a_correct_system_passes_every_check():
         ("dates_are_today", "dates round-trip", "fed on 2023-05-20, dated"),
         ("calls_the_internet", "no socket beyond loopback", "attempts to leave this machine (refused)"),
         ("reset_empties_all", "reset empties only its own unit", "changed unit A"),
+        ("dead_after_reset", "reset empties only its own unit", "after a reset is not stored"),
         ("declares_what_is_not_there", "capabilities are what is there", "forget is declared"),
     ],
 )
@@ -44,7 +45,9 @@ def test_a_broken_system_is_caught_by_its_check(file, caught_by, says):
     checks = run(file)
     assert says in checks[caught_by].reason
     # a store that all units share cannot pass the reset check either
-    assert failed(checks) <= {caught_by, "reset empties only its own unit"}, [line_of(check) for check in checks.values()]
+    assert failed(checks) <= {caught_by, "reset empties only its own unit"}, [
+        line_of(check) for check in checks.values()
+    ]
 
 
 def test_connections_datagrams_and_look_ups_are_all_refused():
@@ -110,5 +113,3 @@ def _lives(pid: int) -> bool:
         return False
     status = Path(f"/proc/{pid}/stat")
     return not (status.exists() and ") Z " in status.read_text())  # a zombie that nobody waits for is dead
-
-

@@ -13,7 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kiokulab import clock, systems, worker
-from kiokulab.systems.base import Hit, Ingested, Memory, Pair, Request, Results, Session, SystemFailure, Turn, Unsupported, Utterance
+from kiokulab.systems.base import (
+    Hit,
+    Ingested,
+    Memory,
+    Pair,
+    Request,
+    Results,
+    Session,
+    SystemFailure,
+    Turn,
+    Unsupported,
+    Utterance,
+)
 
 SYSTEMS = Path(__file__).parent / "fixtures" / "systems"
 WHEN = "2023-05-20T10:00:00+09:00"
@@ -57,7 +69,15 @@ def gone(*pids: int) -> bool:
 
 # --- what crosses the line ------------------------------------------------------------------------------------------
 
-HOSTILE = ["", "\x00\x1b[31m\x7f", "lone \ud83d surrogate \udc00", "line\u2028end\u0085\r\n", '{"id": 1}', "<b>&amp;", "日本語 👩‍👩‍👧"]
+HOSTILE = [
+    "",
+    "\x00\x1b[31m\x7f",
+    "lone \ud83d surrogate \udc00",
+    "line\u2028end\u0085\r\n",
+    '{"id": 1}',
+    "<b>&amp;",
+    "日本語 👩‍👩‍👧",
+]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -75,7 +95,12 @@ def test_a_text_of_ten_megabytes_survives(tmp_path):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(st.characters()), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(st.characters()),
+        lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+    )
+)
 def test_memories_and_items_come_back_as_they_went(meta):
     items = [
         Session("s", WHEN, (Turn("user", "a"), Turn("assistant", "b"))),
@@ -117,12 +142,16 @@ def test_declarations_and_warnings_can_be_read(tmp_path, isolated):
     body = "def ingest(self, item, when): return Ingested(added=0, warnings=['could not parse'])"
     place = dict(space="a", workdir=tmp_path / "unit", worker=isolated)
     with systems.connect(system(tmp_path, body), {"greeting": "hi"}, **place) as memory:
-        assert (memory.feeds, memory.dates, memory.capabilities) == ("utterance", "native", frozenset({"search"}))
+        assert (memory.feeds, memory.dates, memory.capabilities) == (
+            "utterance",
+            "native",
+            frozenset({"search", "reset"}),
+        )
         assert memory.config == {"greeting": "hi"}
         memory.ingest(Request("r", WHEN, "x"), WHEN)
         assert memory.warnings == ["could not parse"]
         with pytest.raises(AttributeError):
-            memory.no_such_thing
+            memory.no_such_thing  # noqa: B018
 
 
 # --- how it fails -----------------------------------------------------------------------------------------------------
@@ -150,7 +179,9 @@ def test_a_call_to_exit_is_a_failure_and_not_an_end(tmp_path):
             memory.dump()
 
 
-@pytest.mark.parametrize(("body", "how"), [("os._exit(0)", "exit code 0"), ("os.kill(os.getpid(), 9)", "signal SIGKILL")])
+@pytest.mark.parametrize(
+    ("body", "how"), [("os._exit(0)", "exit code 0"), ("os.kill(os.getpid(), 9)", "signal SIGKILL")]
+)
 def test_a_death_is_named_and_later_calls_say_so(tmp_path, body, how):
     with held(tmp_path, f"def dump(self): {body}") as memory:
         with pytest.raises(SystemFailure, match=how) as caught:
@@ -189,11 +220,19 @@ def test_a_failing_close_is_told(tmp_path):
     assert not lives(memory.process.pid)
 
 
-# --- isolation ----------------------------------------------------------------------------------------------------------
+# --- isolation --------------------------------------------------------------------------------------------------
 
 
 def test_the_environment_is_cleaned(tmp_path, monkeypatch):
-    for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "KIOKULAB_API_KEY", "https_proxy", "HTTP_PROXY", "SOME_SECRET", "PYTHONPATH"):
+    for name in (
+        "OPENAI_API_KEY",
+        "OPENROUTER_API_KEY",
+        "KIOKULAB_API_KEY",
+        "https_proxy",
+        "HTTP_PROXY",
+        "SOME_SECRET",
+        "PYTHONPATH",
+    ):
         monkeypatch.setenv(name, "from outside")
     body = "def dump(self): return [Memory(name, value) for name, value in sorted(os.environ.items())]"
     with held(tmp_path, body) as memory:
@@ -205,7 +244,7 @@ def test_the_environment_is_cleaned(tmp_path, monkeypatch):
 
 
 def test_the_kits_modules_do_not_shadow_the_systems(tmp_path):
-    """Beside worker.py lie files with everyday names (files, values, text, ...): their folder must not be on the path."""
+    """Beside worker.py lie files with everyday names (files, values, text, ...): their folder is not on the path."""
     body = "def dump(self): return [Memory(str(n), path) for n, path in enumerate(sys.path)]"
     with held(tmp_path, body) as memory:
         assert str(worker.PACKAGE) not in {row.text for row in memory.dump()}
@@ -220,22 +259,29 @@ def test_two_units_on_one_store_are_refused(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", b"127.0.0.1", "localhost", "::1", "::ffff:127.0.0.1", None, ""])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.8.8.8", b"127.0.0.1", "localhost", "::1", "::ffff:127.0.0.1", None, ""]
+)
 def test_loopback_is_allowed(host):
     assert worker.is_loopback(host)
 
 
-@pytest.mark.parametrize("host", ["192.0.2.1", b"192.0.2.1", "127.0.0.1.example.org", "127.example", "::ffff:192.0.2.1", "10.0.0.1", 7])
+@pytest.mark.parametrize(
+    "host", ["192.0.2.1", b"192.0.2.1", "127.0.0.1.example.org", "127.example", "::ffff:192.0.2.1", "10.0.0.1", 7]
+)
 def test_beyond_loopback_is_not(host):
     assert not worker.is_loopback(host)
 
 
-# --- the end --------------------------------------------------------------------------------------------------------------
+# --- the end ----------------------------------------------------------------------------------------------------
 
 
 def test_after_the_block_nothing_lives(tmp_path):
-    body = "def settle(self, timeout): self.child = subprocess.Popen(['sleep', '600'])\ndef usage(self): return {'pid': self.child.pid}\n" \
-           "capabilities = frozenset({'usage'})"
+    body = (
+        "def settle(self, timeout): self.child = subprocess.Popen(['sleep', '600'])\n"
+        "def usage(self): return {'pid': self.child.pid}\n"
+        "capabilities = frozenset({'usage'})"
+    )
     with held(tmp_path, body) as memory:
         memory.settle(1.0)
         child = memory.usage()["pid"]
@@ -245,8 +291,10 @@ def test_after_the_block_nothing_lives(tmp_path):
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_killed_parent_takes_the_worker_and_its_children_along(tmp_path, busy):
-    body = "def settle(self, timeout):\n    child = subprocess.Popen(['sleep', '600'])\n" \
-           "    open('pids', 'w').write(f'{os.getpid()} {child.pid} ')\n    if timeout > 1: time.sleep(600)"
+    body = (
+        "def settle(self, timeout):\n    child = subprocess.Popen(['sleep', '600'])\n"
+        "    open('pids', 'w').write(f'{os.getpid()} {child.pid} ')\n    if timeout > 1: time.sleep(600)"
+    )
     name, wait = system(tmp_path, body), 100 if busy else 1
     script = (
         "import sys, time\nfrom kiokulab import systems\n"
@@ -274,14 +322,16 @@ def test_an_interrupted_caller_does_not_read_the_old_answer(tmp_path):
 
     with held(tmp_path) as memory:
         close = memory.process.stdout.close
-        memory.process.stdout = type("Interrupted", (), {"readline": staticmethod(interrupt), "close": staticmethod(close)})()
+        memory.process.stdout = type(
+            "Interrupted", (), {"readline": staticmethod(interrupt), "close": staticmethod(close)}
+        )()
         with pytest.raises(KeyboardInterrupt):
             memory.dump()
         with pytest.raises(SystemFailure, match="ended before"):
             memory.dump()
 
 
-# --- the clock ------------------------------------------------------------------------------------------------------------
+# --- the clock --------------------------------------------------------------------------------------------------
 
 
 def test_the_clock_is_checked_and_not_believed():
@@ -299,4 +349,3 @@ def test_a_clock_system_without_time_machine_fails_and_does_not_run_today(tmp_pa
     with pytest.raises(SystemFailure, match="no time-machine"):
         with held(tmp_path, "dates = 'clock'", when=WHEN):
             pass
-

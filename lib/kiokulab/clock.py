@@ -45,7 +45,7 @@ def home() -> None:
 
 
 def prove(when: str, tolerance: float = 120.0) -> str:
-    """The date that Python sees now (ISO, UTC). Raises RuntimeError where it is `tolerance` seconds or more from `when`."""
+    """The date that Python sees now (ISO, UTC). Raises RuntimeError where it is `tolerance` seconds off `when`."""
     seen = datetime.now(timezone.utc)
     if abs(seen - parse(when)) >= timedelta(seconds=tolerance):
         raise RuntimeError(f"the clock shows {seen.isoformat()} and should show {when}")

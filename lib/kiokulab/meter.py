@@ -52,7 +52,9 @@ class Meter:
         with self._embedding:
             vectors = numpy.asarray(self.embedder.encode(texts), dtype="<f4")
         if vectors.shape != (len(texts), self.embedder.dim) or not numpy.isfinite(vectors).all():
-            raise RuntimeError(f"the embedder {self.embedder.name} gave {vectors.shape} for {len(texts)} texts, or not-a-numbers")
+            raise RuntimeError(
+                f"the embedder {self.embedder.name} gave {vectors.shape} for {len(texts)} texts, or not-a-numbers"
+            )
         return vectors
 
 
@@ -71,7 +73,10 @@ def _texts_of(body: Any) -> list[str]:
         raise ValueError("`input` must be a text or a list of texts that is not empty")
     if all(isinstance(text, str) for text in texts):
         return texts
-    if all(isinstance(token, int) or (isinstance(token, list) and all(isinstance(t, int) for t in token)) for token in texts):
+    if all(
+        isinstance(token, int) or (isinstance(token, list) and all(isinstance(t, int) for t in token))
+        for token in texts
+    ):
         raise ValueError(
             "`input` is a list of token numbers; this endpoint takes texts only, since it does not know the tokenizer. "
             "Switch the client's own token check off (langchain: check_embedding_ctx_length=False)"
@@ -130,7 +135,13 @@ def application(meter: Meter) -> Any:
         return JSONResponse({"object": "list", "data": data, "model": meter.embedder.name, "usage": usage})
 
     async def models(request: Request, unit: str, role: str) -> Response:
-        row = {"id": meter.embedder.name, "object": "model", "created": 0, "owned_by": "kiokulab", "dimensions": meter.embedder.dim}
+        row = {
+            "id": meter.embedder.name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "kiokulab",
+            "dimensions": meter.embedder.dim,
+        }
         return JSONResponse({"object": "list", "data": [row]})
 
     async def chat(request: Request, unit: str, role: str) -> Response:

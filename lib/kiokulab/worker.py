@@ -31,11 +31,11 @@ from typing import Any
 PACKAGE = Path(__file__).resolve().parent
 # operations that an adapter offers only by naming them in `capabilities`
 OPTIONAL = frozenset(
-    "search forget clean_up usage link supersede release purge endorse suspects lineage recall_path standing_tokens "
-    "write contradictions".split()
+    "reset search forget clean_up usage link supersede release purge endorse suspects lineage recall_path "
+    "standing_tokens write contradictions".split()
 )
 TAG = "\x00class"  # the key under which an encoded dataclass carries its class's name
-OPERATIONS = OPTIONAL | {"open", "reset", "close", "ingest", "settle", "dump", "version"}
+OPERATIONS = OPTIONAL | {"open", "close", "ingest", "settle", "dump", "version"}
 
 _seconds = time.perf_counter  # taken before any clock is moved
 _network: list[str] = []
@@ -113,8 +113,9 @@ def is_loopback(host: Any) -> bool:
         host = bytes(host).decode("latin-1")
     if host in (None, "", "localhost", "::1", "0.0.0.0", "::"):
         return True
-    return isinstance(host, str) and (host.startswith("127.") and host.replace(".", "").isdigit()
-                                      or host.startswith("::ffff:127."))
+    return isinstance(host, str) and (
+        host.startswith("127.") and host.replace(".", "").isdigit() or host.startswith("::ffff:127.")
+    )
 
 
 def refuse_network() -> None:
@@ -240,19 +241,28 @@ def main() -> None:
                 reply["result"] = _answer(state, request["op"], request["args"])
                 json.dumps(reply["result"], allow_nan=False)
         except Unsupported as error:
-            reply |= {"ok": False, "error": {"type": "Unsupported", "op": error.op, "message": error.reason, "kind": "unsupported"}}
+            reply |= {
+                "ok": False,
+                "error": {"type": "Unsupported", "op": error.op, "message": error.reason, "kind": "unsupported"},
+            }
         except BaseException as error:  # whatever it is, the parent is told; a system's sys.exit() is a failure too
             import traceback
 
             traceback.print_exc()
             kind = error.kind if isinstance(error, SystemFailure) else "error"
             message = str(error) or repr(error)
-            reply |= {"ok": False, "result": None, "error": {"type": type(error).__name__, "message": message, "kind": kind}}
+            reply |= {
+                "ok": False,
+                "result": None,
+                "error": {"type": type(error).__name__, "message": message, "kind": kind},
+            }
         reply["t_ms"] = round((_seconds() - started) * 1000, 3)
         reply["network"], _network[:] = list(_network), []
         reply["clock"] = state.pop("clock", None)
         result = reply["result"]
-        reply["warnings"] = result.get("warnings", []) if isinstance(result, dict) and result.get(TAG) == "Ingested" else []
+        reply["warnings"] = (
+            result.get("warnings", []) if isinstance(result, dict) and result.get(TAG) == "Ingested" else []
+        )
         sys.stdout.flush()
         sys.stderr.flush()
         replies.write(json.dumps(reply).encode("ascii") + b"\n")

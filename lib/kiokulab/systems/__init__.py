@@ -69,7 +69,9 @@ def _declared(file: Path) -> dict[str, str]:
     """The ``SYSTEMS`` literal of an adapter file; empty where it has none. Raises InputError where it is no literal."""
     tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
     for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
         if any(isinstance(target, ast.Name) and target.id == "SYSTEMS" for target in targets):
             try:
                 found = ast.literal_eval(node.value)
@@ -77,7 +79,9 @@ def _declared(file: Path) -> dict[str, str]:
                 found = None
             if not isinstance(found, dict) or not all(isinstance(text, str) for pair in found.items() for text in pair):
                 raise InputError(
-                    "SYSTEMS must be a literal {'name': 'Class'}", f"{file}:{node.lineno}", "The registry reads it without importing"
+                    "SYSTEMS must be a literal {'name': 'Class'}",
+                    f"{file}:{node.lineno}",
+                    "The registry reads it without importing",
                 )
             return found
     return {}
@@ -92,7 +96,9 @@ def adapters() -> dict[str, Adapter]:
             continue
         for name, class_name in _declared(file).items():
             if name in found:
-                raise InputError(f"the system {name!r} is declared twice", str(file), f"The other is in {found[name].file}")
+                raise InputError(
+                    f"the system {name!r} is declared twice", str(file), f"The other is in {found[name].file}"
+                )
             lock = file.with_suffix(".lock")
             found[name] = Adapter(name, file, class_name, lock if lock.exists() else None)
     return dict(sorted(found.items()))
@@ -119,7 +125,9 @@ def _adapter_by_path(text: str) -> Adapter:
         raise InputError(f"not Python: {error.msg}", f"{file}:{error.lineno}") from None
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     if class_name not in classes:
-        raise InputError(f"{file} has no class {class_name!r}", f"SYSTEM={text}", f"It has {', '.join(classes) or 'none'}")
+        raise InputError(
+            f"{file} has no class {class_name!r}", f"SYSTEM={text}", f"It has {', '.join(classes) or 'none'}"
+        )
     return Adapter(text, file.resolve(), class_name, None)
 
 
@@ -141,17 +149,19 @@ def resolve(text: str) -> Resolution:
         # one clear match: close to the best, and nothing else nearly as close
         if near and near[0][0] >= 0.8 and (len(near) == 1 or near[0][0] - near[1][0] >= 0.06):
             name = known[near[0][1]]
-            note = f"{text!r} was taken as {name!r}"
+            note = f"{text[:60]!r} was taken as {name!r}"
     if name is None:
         raise InputError(
-            f"unknown system {text!r}",
+            f"unknown system {text[:60]!r}",
             "SYSTEM",
             f"Built: {', '.join(adapters())}. Not built yet: {', '.join(NOT_BUILT)}. Or give path/to/file.py:Class",
         )
     if name in NOT_BUILT and name not in adapters():
         why = f" ({NOT_BUILT[name]})" if NOT_BUILT[name] else ""
         raise InputError(
-            f"the system {name!r} is not built yet{why}" + (f"; {note}" if note else ""), "SYSTEM", f"Built: {', '.join(adapters())}"
+            f"the system {name!r} is not built yet{why}" + (f"; {note}" if note else ""),
+            "SYSTEM",
+            f"Built: {', '.join(adapters())}",
         )
     return Resolution(name, note)
 
@@ -180,7 +190,9 @@ def locked_version(lock: Path, package: str) -> str:
         name, _, version = line.partition("==")
         if _plain(name) == _plain(package) and version:
             return version.split()[0]
-    raise InputError(f"{package!r} is not in the lock", str(lock), "The adapter's `package` names the system's distribution")
+    raise InputError(
+        f"{package!r} is not in the lock", str(lock), "The adapter's `package` names the system's distribution"
+    )
 
 
 def describe(name: str, settings: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -262,7 +274,9 @@ def connect(
             held.open(space, str(store), endpoint, when)
             yield held
         except BaseException:
-            with contextlib.suppress(Exception):  # the first failure is the one to tell; the worker is ended all the same
+            with contextlib.suppress(
+                Exception
+            ):  # the first failure is the one to tell; the worker is ended all the same
                 held.close()
             raise
         held.close()

@@ -23,7 +23,7 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def root() -> Path:
-    """Folder that holds the environments: $KIOKULAB_ENVS, else `.envs` beside pyproject.toml, else in the current folder."""
+    """Folder of the environments: $KIOKULAB_ENVS, else `.envs` beside pyproject.toml, else in the current folder."""
     if os.environ.get("KIOKULAB_ENVS"):
         return Path(os.environ["KIOKULAB_ENVS"]).expanduser().absolute()
     checkout = FOLDER.parents[2]
@@ -134,7 +134,11 @@ def ensure(name: str, say=None) -> Path:
         if not made:
             shutil.rmtree(folder, ignore_errors=True)
             tail = "\n".join(f"    {line}" for line in log.read_text(encoding="utf-8").splitlines()[-12:])
-            raise InputError(f"the environment of {name} could not be made; the log ends so:\n{tail}", str(log), "Nothing was started")
+            raise InputError(
+                f"the environment of {name} could not be made; the log ends so:\n{tail}",
+                str(log),
+                "Nothing was started",
+            )
         write_atomic(folder / "kiokulab.stamp", _wanted(lock))
         say(f"  done in {time.monotonic() - started:.0f} s")
     return python_of(name)

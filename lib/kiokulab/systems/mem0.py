@@ -38,7 +38,7 @@ class Mem0Verbatim(System):
     feeds = "session"
     dates = "clock"
     embeddings = True
-    capabilities = frozenset({"search", "forget"})
+    capabilities = frozenset({"search", "forget", "reset"})
     # threshold: Mem0's own default, 0.1, drops results below that similarity, so that a search for k gives fewer
     settings = {"threshold": 0.0, "collection": "memories"}
     infer = False
@@ -64,7 +64,11 @@ class Mem0Verbatim(System):
             model = json.load(answer)["data"][0]
         access = {"openai_base_url": endpoint, "api_key": "not-a-key"}
         dims = model["dimensions"]  # both places: a store that was made for 1536 fails only at its first use
-        store = {"path": os.path.join(workdir, "qdrant"), "collection_name": self.config["collection"], "embedding_model_dims": dims}
+        store = {
+            "path": os.path.join(workdir, "qdrant"),
+            "collection_name": self.config["collection"],
+            "embedding_model_dims": dims,
+        }
         self.memory = Mem0.from_config(
             {
                 "llm": {"provider": "openai", "config": {"model": "none", **access}},
@@ -83,11 +87,18 @@ class Mem0Verbatim(System):
         self.memory.reset()
 
     def ingest(self, item: Item, when: str) -> Ingested:
-        turns = [{"role": turn.role, "content": turn.text} for turn in item.turns] if isinstance(item, Session) else item.text
+        turns = (
+            [{"role": turn.role, "content": turn.text} for turn in item.turns]
+            if isinstance(item, Session)
+            else item.text
+        )
         # the clock is set too, but ticks: the exact date keeps two runs alike
         answer = self.memory.add(turns, user_id=self.space, metadata={"created_at": when}, infer=self.infer)
         events = [row["event"] for row in answer["results"]]
-        counts = {name: events.count(event) for name, event in (("added", "ADD"), ("changed", "UPDATE"), ("removed", "DELETE"))}
+        counts = {
+            name: events.count(event)
+            for name, event in (("added", "ADD"), ("changed", "UPDATE"), ("removed", "DELETE"))
+        }
         return Ingested(**counts, warnings=self._complaints.take())
 
     def dump(self) -> list[Memory]:
@@ -105,7 +116,9 @@ class Mem0Verbatim(System):
 
     def search(self, query: str, k: int, when: str | None = None) -> Results:
         # top_k and not limit, which search() takes and ignores
-        rows = self.memory.search(query, filters={"user_id": self.space}, top_k=k, threshold=self.config["threshold"])["results"]
+        rows = self.memory.search(query, filters={"user_id": self.space}, top_k=k, threshold=self.config["threshold"])[
+            "results"
+        ]
         number = self._numbers()
         return Results([Hit(row["memory"], number[row["id"]], row["score"], row["created_at"]) for row in rows])
 
@@ -122,6 +135,6 @@ class Mem0Verbatim(System):
         return before - self.memory.vector_store.client.count(self.config["collection"], exact=True).count
 
     def _numbers(self) -> dict[str, str]:
-        """Mem0's random id → a number in the order of storing, from its own history: ids are then alike in every run."""
+        """Mem0's random id → a number in the order of storing, from its own history: alike in every run."""
         rows = self.memory.db.connection.execute("SELECT memory_id FROM history WHERE event = 'ADD' ORDER BY rowid")
         return {id: f"m{number:06d}" for number, (id,) in enumerate(rows, 1)}

@@ -49,7 +49,8 @@ def clean_environment(workdir: Path) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name in INHERITED or (name.startswith(INHERITED_PREFIXES) and not name.endswith(("_KEY", "_TOKEN", "_SECRET")))
+        if name in INHERITED
+        or (name.startswith(INHERITED_PREFIXES) and not name.endswith(("_KEY", "_TOKEN", "_SECRET")))
     }
     return {
         **kept,
@@ -194,7 +195,9 @@ class Isolated(_Held):
     timeouts : seconds by operation, over `TIMEOUTS`.
     """
 
-    def __init__(self, python: str, source: dict[str, Any], workdir: str | os.PathLike, timeouts: dict[str, float] | None = None):
+    def __init__(
+        self, python: str, source: dict[str, Any], workdir: str | os.PathLike, timeouts: dict[str, float] | None = None
+    ):
         super().__init__()
         self.timeouts = {**TIMEOUTS, **(timeouts or {})}
         workdir = Path(workdir).absolute()
