@@ -1,0 +1,746 @@
+"""Does a store state a fact? Judgements, the interface of judges, and the rule judge.
+
+A judge reads the sentences of a store once and then says of every version of every fact: ``held``, ``partial``,
+``absent`` or ``not_judged`` (with the reason), with the sentences that show it. The rule judge decides as follows.
+
+1. A sentence shows a *value part* of a version where it has one of the part's forms, or a typed value (values.find) that
+   can be the part's. "6" inside "6:30", "3" inside "13 km" show nothing.
+2. It is *about* the fact where it has an anchor word, or stands within three sentences after one that has (same memory),
+   or shows all parts and one of them is a name or phrase, or, with an embedder, is close enough to the ledger sentence
+   or to the check question once the values are masked. Similarity finds candidates only: it never tells versions apart.
+3. It is about *somebody else* where a relative, colleague, named person ... whom the fact does not know owns it.
+4. A part is *asserted*, *past* ("used to be", 以前は) or *retired* ("no longer", "from 6 to 6:30", ではなく). Where a
+   sentence gives the same part of an older and of a newer version, the older one is retired, whatever words it uses.
+5. held: all parts asserted, in one sentence (how: verbatim, surface, translated, restated_forget) or in several
+   sentences about the fact (how: joint); so a change that names only what changed holds the new version where the rest is
+   still stored. partial, how "history": the parts that tell the version from the others can be read as a past state (a past
+   cue, or the old ledger sentence word for word). partial, how "part": some of them are asserted. Else absent: naming a
+   value only to retire it holds nothing.
+
+What counts as *kept* in the headline follows the KiokuBench page: held, or partial with how "history".
+A forget request that restates the content holds it: "don't remember" is not a denial.
+Text is data: no rule here reads an instruction.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from kiokulab import values
+from kiokulab.errors import InputError
+from kiokulab.text import KANJI, KATAKANA, language_of, normalise, sentences
+
+VERDICTS = ("held", "partial", "absent", "not_judged")
+GATE, STRICT_GATE = 0.40, 0.50  # similarity of masked texts; measured: paraphrases .52 to .62, near misses .28 to .32
+WINDOW = 3  # sentences that an anchor reaches onward within its memory
+SHOWN = 20  # sentence ids kept with a judgement
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Verdict on one version. `how` and `sentences` say what it rests on; `reason` is set where not judged."""
+
+    verdict: str
+    how: str | None = None
+    sentences: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class VersionView:
+    """One wording of a fact: the sentence, words that say what it is about, and one list of forms a value part."""
+
+    n: int
+    text: str
+    anchors: tuple[str, ...]
+    values: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> VersionView:
+        """From a version as the datasets write it. Raises KeyError, TypeError or ValueError where it is none."""
+        anchors, parts = record["surface"]["anchors"], record["surface"]["values"]
+        if not parts or not all(isinstance(part, (list, tuple)) and part and all(isinstance(form, str) for form in part) for part in parts):
+            raise ValueError("surface.values must be lists of strings, one or more, none of them empty")
+        return cls(int(record["n"]), str(record["text"]), tuple(anchors), tuple(tuple(part) for part in parts))
+
+
+@dataclass(frozen=True)
+class FactView:
+    """What a judge may know of a fact: no label that says where it was stated."""
+
+    id: str
+    versions: tuple[VersionView, ...]
+    question: str = ""
+    slot: str = ""
+
+
+@dataclass(frozen=True)
+class StoredText:
+    """The sentences of one memory. A sentence's id is '<memory id>#<n>', n from 1."""
+
+    id: str
+    layer: str
+    sentences: tuple[str, ...]
+
+
+class Reading(Protocol):
+    """What a judge read in one store."""
+
+    def states(self, sentence: str) -> list[str]:
+        """Fact versions that a sentence (by id) states: ['f03.1']."""
+
+    def unjudged(self, sentence: str) -> str | None:
+        """Why a sentence could not be judged; None where it was."""
+
+    def verdict(self, fact: str, version: int, layers: Sequence[str]) -> Judgement:
+        """Verdict on a version over the sentences of some layers."""
+
+
+class Judge(Protocol):
+    name: str
+    version: int
+
+    def read(self, facts: Sequence[FactView], memories: Sequence[StoredText], *, subject: str | None = None) -> Reading:
+        """Read a store. `subject` is the user's name."""
+
+
+def kept(verdict: str, how: str | None) -> bool:
+    """Whether a version counts as kept in the headline: held, or readable as a past state."""
+    return verdict == "held" or verdict == "partial" and how == "history"
+
+
+# --- cues -------------------------------------------------------------------------------------------------------
+
+_FORGET = re.compile(
+    r"\b(?:forget|delete|erase|remove|wipe|scrub|unlearn)\b|\b(?:don't|do not|needn't|no need to|stop|shouldn't|should not|no longer need to) (?:have to |need to |want you to )?(?:remember|remembering|keep|store|storing|hold on to)|"
+    r"\basked (?:me |you |us )?to forget|忘れ|消し|消去|削除|覚え(?:て(?:い|お)?(?:か)?な|な)|記憶から|なかったことに")
+_GAP = r"(?: (?!(?:but|now|because|that|since|then|→|->)\b)[^ ,;:()]+)"
+_RETIRED_BEFORE = re.compile(
+    rf"(?:\bno longer|\bnot\b(?! only| just| sure| bad| far)|n't\b(?! forget| wait| believe| mind| miss| stop)|\bcannot|\bnever\b|\binstead of|\brather than|\bno more|\bdone with|\bgot rid of|"
+    rf"\bgiv(?:e|en|ing) up(?: on)?|\bgave up(?: on)?|\b(?:has|have|had) (?:stopped|quit)|\bstopped|\bquit|\bditched|\bcancell?ed){_GAP}{{0,5}} ?$|"
+    rf"\b(?:moved|moving|switched|switching|changed|changing|came|shifted|migrated|transferred|away|out) (?:away |over )?(?:from|of)(?: (?!(?:to|into|→|->)\b)[^ ,;:()]+){{0,3}} ?$|"
+    r"\breplac(?:ed|es|ing)(?: (?!(?:with|by)\b)[^ ,;:()]+){0,3} ?$|\b(?:sold|left|dropped|ditched)(?: (?:my|the|our|his|her|their|user's))?(?: (?!to|from|by)[^ ,;:()]+)? ?$|"
+    r"(?:もう|もはや)[^。、]{0,3}$(?P<already>)")
+_RETIRED_AFTER = re.compile(
+    r"^(?:'s)?(?: (?!but|and|now)[^ ,;:.()]+){0,3}? ?\b(?:anymore|any more|any longer|no longer|no more|is over|fell through|is outdated|is out of date|(?:is|was) (?:wrong|incorrect|cancell?ed))\b|"
+    r"^[^、。]{0,6}?(?:(?:で|じゃ)は?(?:もう)?な(?:い|く|かっ)|では?ありません|じゃありません|じゃなく|をやめ|はやめ|を辞め|を卒業し|を手放|を売|を解約|の代わりに|に代わって|はもう[^、。]{0,8}(?:ない|ません|やめ|なくな)|"
+    r"に?は?もう?(?:行か|通わ|住ま|使わ|飲ま|食べ|乗ら|し)(?:なくな|ない|ません)|(?:行っ|通っ|住ん|使っ|飲ん|食べ|乗っ|し)(?:て|で)い?(?:ない|ません|なくな))")
+_ALREADY_NOT = re.compile(r"^[^、。]{0,14}(?:ない|ません|なくな|なかった|やめ)")
+_JAPANESE_MOVE = re.compile(r"^[^、。]{0,4}から[^、。]{1,20}?(?:に|へ)(?:[^、。]{0,6}?)(?:変|移|替|換|引っ越|引越|乗り換|切り替|改|転|更新)")
+_TO = re.compile(r"^(?: [^ ,;:.]+){0,3}? ?(?:to\b|into\b|→|->|=>)")
+_CHANGE_VERB = re.compile(
+    r"\b(?:mov(?:e|ed|ing)|chang(?:e|ed|ing|es)|switch(?:ed|ing)?|shift(?:ed)?|went|go(?:es|ing)?|pushed|bumped|reschedul\w+|updat\w+|swapp\w+|renam\w+|rais\w+|increas\w+|decreas\w+|dropp?\w*|cut|up|down|transferr\w+|convert\w+|traded|"
+    r"extend\w+|shorten\w+|lower\w+|grew|jump\w+)\b|変|移|ずら|替|換|引っ越|切り替|改|伸|延|減|増|上が|下が|早|遅|更新|値上|値下|なっ|なり|した|しま")
+_PAST = re.compile(
+    r"\b(?:used to|previously|formerly|originally|once (?:lived|worked|had|owned|was)|before (?:that|then|this|the change)|in the past|back then|had been|at first|old (?:version|value|time|address|one|name|entry)|"
+    r"previous(?: \w+)?|prior(?: \w+)?|earlier version|history|until (?:recently|last|this|january|february|march|april|may|june|july|august|september|october|november|december|20\d\d|the)|up until)\b|"
+    r"以前(?!から|より)|(?<![一二三四五六七八九十0-9年月日時間分週目の名午数手建人直])前は|かつて|もともと|元々|元は|昔(?!から)|これまで(?:は|の|ずっと)?|今まで(?:は|の)|当初|変更前|旧")
+_PAST_AFTER = re.compile(
+    r"^[^.;。]{0,24}?\b(?:until (?:recently|last|this|january|february|march|april|may|june|july|august|september|october|november|december|20\d\d|the|i|we|he|she|they)|before (?:that|moving|switching|i|the change)|in the past|at first|back then|previously|originally)\b|"
+    r"^[^、。]{0,10}?(?:だった(?!ら)|でした(?=が|けど)|(?:て|で)い(?:た|まし)(?:が|けど|頃|時期|の|こと)|た頃)")
+_WAS = re.compile(r"\b(?:was|were|had)\b")
+_WAS_AFTER = re.compile(r"^[^、。]{0,12}?(?:だった|でした|(?:て|で)い(?:た|ました))")
+_NOW = re.compile(r"\b(?:now|currently|these days|nowadays|since then|at present)\b|今は|いまは|現在|これから|今では|今の")
+
+# people: concept -> words, so that 妹 and "sister" are one; a fact about them knows them by its own text
+_PEOPLE = {
+    "mother": "mother mum mom mama 母 お母さん 母親 おふくろ ママ", "father": "father dad papa 父 お父さん 父親 おやじ パパ", "parents": "parents folks 両親 親",
+    "brother": "brother 兄 弟 お兄さん お兄ちゃん 兄貴 弟さん", "sister": "sister 姉 妹 お姉さん お姉ちゃん 妹さん", "siblings": "sibling siblings きょうだい 兄弟 姉妹",
+    "grandmother": "grandmother grandma gran nan nana 祖母 おばあちゃん おばあさん", "grandfather": "grandfather grandpa grandad granddad 祖父 おじいちゃん おじいさん",
+    "aunt": "aunt auntie 叔母 伯母 おば おばさん", "uncle": "uncle 叔父 伯父 おじ おじさん", "cousin": "cousin いとこ 従兄 従姉 従弟 従妹 従兄弟", "nephew": "nephew 甥 甥っ子", "niece": "niece 姪 姪っ子",
+    "wife": "wife 妻 嫁 奥さん 家内", "husband": "husband 夫 旦那 主人", "partner": "partner fiancé fiancée fiance fiancee girlfriend boyfriend 彼氏 恋人 婚約者 パートナー", "ex": "ex 元カレ 元カノ",
+    "son": "son 息子 長男 次男", "daughter": "daughter 娘 長女 次女", "friend": "friend buddy pal mate bestie classmate 友人 友達 友だち 親友 ともだち 知人 知り合い 同級生 仲間",
+    "colleague": "colleague coworker co-worker workmate deskmate teammate intern 同僚 後輩 先輩 部下 同期 インターン チームメイト", "boss": "boss manager supervisor 上司 部長 課長 社長 店長",
+    "neighbour": "neighbour neighbor 隣の人 隣人 近所の人 お隣さん お隣 ご近所さん 隣の家 向かいの家 隣の席の人", "roommate": "roommate flatmate housemate ルームメイト 同居人", "landlord": "landlord landlady 大家 大家さん",
+    "teacher": "teacher coach tutor instructor 先生 コーチ 担任", "inlaw": "mother-in-law father-in-law brother-in-law sister-in-law in-laws 義母 義父 義兄 義弟 義姉 義妹 義理の母 義理の父 義両親",
+    "client": "client customer クライアント お客さん 取引先", "someone": "someone somebody guy lady woman man 誰か ある人 あの人 常連さん 友人の友人", "children": "kids children 子ども 子供 子どもたち",
+}
+_WORD_TO_PERSON = {word: concept for concept, words in _PEOPLE.items() for word in words.split()}
+_EN_PEOPLE = "|".join(sorted((re.escape(w) for w in _WORD_TO_PERSON if w.isascii() or w[0] == "f"), key=len, reverse=True))
+_JA_PEOPLE = "|".join(sorted((w for w in _WORD_TO_PERSON if not w.isascii() and w[0] != "f"), key=len, reverse=True))
+_EN_PERSON = re.compile(rf"(?<![a-z-])(?P<p>{_EN_PEOPLE})(?P<plural>s)?(?P<own>'s|s')?(?![a-z-])")
+_JA_PERSON = re.compile(rf"(?<![{KANJI}])(?P<p>{_JA_PEOPLE})(?:さん|ちゃん|くん|たち|夫婦|一家|の家)?(?P<role>の|は|が|も|って|によると|いわく|曰く|、)")
+_ME = re.compile(r"(?<![a-z'])(?:i|i'm|i've|i'd|i'll|me|my|mine|we|we're|we've|us|our|ours|user|user's|users)(?![a-z'])")
+_ME_JA = re.compile("私|僕|俺|自分|うち(?:は|の|で|も)|わたし|あたし|ユーザー|我が家|くれ|もら|いただ|勧め|紹介")
+_HONORIFIC = re.compile(rf"(?P<n>[{KANJI}{KATAKANA}ー]{{1,6}})(?:さん|くん|ちゃん|君|先輩|様|氏)(?:の|は|が|も|って)")
+_OWNER = re.compile(r"(?<![\w'])(?P<n>[A-Z][a-zà-þ]+)'s? (?=(?P<rest>(?:\w+ ){0,2}))")
+_THEIR = re.compile(r"(?<![a-z])(?:his|her|their)(?![a-z])")
+_PRONOUN_START = re.compile(r"^(?:and |but |so )?(?:he|she|his|her|they|their|it's his|it's her)(?:'s|'re|'ve)?(?![a-z])|^(?:彼|彼女|あの子|向こう)(?:の|は|が|も)")
+
+
+def people_in(text: str) -> set[str]:
+    """Concepts of the persons that a normalised text names."""
+    found = {_WORD_TO_PERSON[m["p"]] for m in _EN_PERSON.finditer(text)}
+    return found | {_WORD_TO_PERSON[m[0]] for m in re.finditer(_JA_PEOPLE, text)}
+
+
+# --- index of forms ---------------------------------------------------------------------------------------------
+
+
+def _is_word(char: str) -> bool:
+    return char.isalnum() and (char.isascii() or "\u00c0" <= char <= "\u024f")
+
+
+def _is_katakana(char: str) -> bool:
+    return "\u30a1" <= char <= "\u30fe" and char != "・"
+
+
+def _bounded(text: str, start: int, end: int) -> bool:
+    """Whether text[start:end] is no piece of a longer word, number or katakana run."""
+    first, last = text[start], text[end - 1]
+    before, after = text[start - 1] if start else " ", text[end] if end < len(text) else " "
+    if _is_word(first) and _is_word(before) or _is_katakana(first) and _is_katakana(before):
+        return False
+    if first.isdigit() and before in ".,:/" and start > 1 and text[start - 2].isdigit():
+        return False
+    if _is_katakana(last) and _is_katakana(after):
+        return False
+    if last.isdigit() and after in ".,:/" and end + 1 < len(text) and text[end + 1].isdigit():
+        return False
+    if _is_word(last) and _is_word(after):
+        return last.isalpha() and end - start >= 4 and after == "s" and not (end + 1 < len(text) and _is_word(text[end + 1]))
+    return not (first == "京" and before == "東")
+
+
+class FormIndex:
+    """Finds many strings in a text at once, in time linear in the text: by the first two characters, then by length."""
+
+    def __init__(self):
+        self.ids: dict[str, list[int]] = defaultdict(list)
+        self.lengths: dict[str, list[int]] = {}
+
+    def add(self, form: str, number: int) -> None:
+        if number not in self.ids[form]:
+            self.ids[form].append(number)
+
+    def close(self) -> None:
+        lengths: dict[str, set[int]] = defaultdict(set)
+        for form in self.ids:
+            lengths[form[:2]].add(len(form))
+        self.lengths = {head: sorted(sizes) for head, sizes in lengths.items()}
+
+    def scan(self, text: str, bounded: bool = True) -> Iterable[tuple[int, int, list[int]]]:
+        """(start, end, numbers) of every form in `text`."""
+        ids, lengths = self.ids, self.lengths
+        for start in range(len(text)):
+            for head in (text[start:start + 2], text[start]):
+                for size in lengths.get(head, ()):
+                    form = text[start:start + size]
+                    if form in ids and len(form) == size and (not bounded or _bounded(text, start, start + size)):
+                        yield start, start + size, ids[form]
+                if len(head) == 1:
+                    break
+
+
+class AnchorIndex:
+    """Finds anchor words: Japanese ones anywhere, English ones at a word's start with any short ending (swim, swims, swimming)."""
+
+    def __init__(self):
+        self.words: dict[str, set[int]] = defaultdict(set)
+        self.phrases: dict[str, set[int]] = defaultdict(set)
+        self.inner = FormIndex()
+
+    def add(self, anchor: str, number: int) -> None:
+        if not anchor:
+            return
+        if re.fullmatch(r"[a-z0-9'à-ÿ-]+", anchor):
+            self.words[anchor].add(number)
+        else:
+            self.inner.add(anchor, number)
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def scan(self, text: str) -> set[int]:
+        found: set[int] = set()
+        for start, end, numbers in self.inner.scan(text, bounded=False):
+            if not (_is_word(text[start]) and start and _is_word(text[start - 1])):
+                found.update(numbers)
+        for match in re.finditer(r"[a-z0-9à-ÿ]+(?:['-][a-z0-9à-ÿ]+)*", text):
+            for word in {match[0], *match[0].split("-")}:
+                for size in range(len(word), max(len(word) - 6, 1), -1):
+                    stem = word[:size]
+                    if stem in self.words and (size == len(word) or re.fullmatch(r"'?s|e?s|e?d|'s|ing|ings|er|ers|ist|ists|'ll|'d", word[size:])
+                                               or size > 2 and word[size] == stem[-1] and re.fullmatch(r".(?:ing|ed|er|ers)", word[size:])):
+                        found.update(self.words[stem])
+                if word.endswith("ing") and word[:-3] + "e" in self.words:
+                    found.update(self.words[word[:-3] + "e"])
+                if word.endswith("ies") and word[:-3] + "y" in self.words:
+                    found.update(self.words[word[:-3] + "y"])
+        return found
+
+
+def type_of(part: Sequence[str]) -> tuple[str, str] | None:
+    """(kind, canonical value) that most of a part's forms spell, or None for a name or phrase."""
+    tally: dict[tuple[str, str], int] = defaultdict(int)
+    for form in part:
+        text = normalise(form)
+        whole = [f for f in values.find(form) if f.start <= 3 and f.end >= len(text) - 3 and f.end - f.start >= 0.6 * len(text)]
+        for found in whole:
+            tally[(found.kind, found.value)] += 1 if found.also else 2
+    if not tally:
+        return None
+    best, score = max(tally.items(), key=lambda item: (item[1], item[0]))
+    return best if score >= len(part) * 0.5 else None
+
+
+# --- the rule judge ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Part:
+    """One value part of one fact, shared by all versions that have the same forms."""
+
+    fact: int
+    column: int
+    forms: tuple[str, ...]
+    kind: str | None
+    value: str | None
+    number: int = 0
+
+
+@dataclass
+class _Version:
+    fact: int
+    record: VersionView
+    parts: list[int]
+    text: str = ""
+    language: str = "en"
+    telling: int = 0  # mask of the parts that tell it from the other versions
+    full: int = 0
+
+
+@dataclass
+class _Fact:
+    view: FactView
+    versions: list[int] = field(default_factory=list)
+    people: set[str] = field(default_factory=set)
+
+
+@dataclass
+class _Evidence:
+    """What one sentence says of one version."""
+
+    sentence: int
+    asserted: int = 0
+    past: int = 0
+    how: str = "surface"
+
+
+class RuleJudge:
+    """The judge without a model. `embedder` (kiokulab.embed, "use-denoise") only widens what counts as being about a fact;
+    without it sentences that share no word with the fact's anchors are missed more often."""
+
+    name = "rules"
+    version = 1
+
+    def __init__(self, embedder: Any = None):
+        self.embedder = embedder
+
+    def read(self, facts: Sequence[FactView], memories: Sequence[StoredText], *, subject: str | None = None) -> RuleReading:
+        return RuleReading(self, facts, memories, subject)
+
+
+class RuleReading:
+    """What the rule judge read in one store: evidence per version, aggregated by `verdict`."""
+
+    def __init__(self, judge: RuleJudge, facts: Sequence[FactView], memories: Sequence[StoredText], subject: str | None):
+        self.judge = judge
+        self.subject = {normalise(piece) for piece in re.split(r"[\s・]+", subject) if piece} | {normalise(subject).replace(" ", "")} if subject else set()
+        self._compile(facts)
+        self.ids: list[str] = []
+        self.layers: list[str] = []
+        self.memory: list[int] = []
+        self.evidence: dict[int, list[_Evidence]] = defaultdict(list)  # version -> evidence, in order of sentences
+        self.stated: dict[str, list[str]] = {}
+        self._vectors: dict[str, Any] = {}
+        for number, memory in enumerate(memories):
+            self._read_memory(number, memory)
+
+    # building
+    def _compile(self, facts: Sequence[FactView]) -> None:
+        self.facts: list[_Fact] = []
+        self.versions: list[_Version] = []
+        self.parts: list[_Part] = []
+        self.by_key: dict[tuple[str, int], int] = {}
+        self.forms, self.anchors = FormIndex(), AnchorIndex()
+        self.typed: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))  # kind -> value -> parts
+        for f, view in enumerate(facts):
+            fact = _Fact(view)
+            known: dict[tuple[int, tuple[str, ...]], int] = {}
+            anchors = {normalise(a) for version in view.versions for a in version.anchors}
+            for anchor in sorted(anchors):
+                self.anchors.add(anchor, f)
+            about = " ".join([*sorted(anchors), *(normalise(v.text) for v in view.versions), normalise(view.question)])
+            fact.people = people_in(about)
+            for record in view.versions:
+                version = _Version(f, record, [], normalise(record.text).rstrip(".。!"), "ja" if re.search("[\u3041-\u30ff]", record.text) else "en")
+                for column, raw in enumerate(record.values):
+                    forms = tuple(sorted({form for form in map(normalise, raw) if form}))
+                    key = (column, forms)
+                    if key not in known:
+                        kind, value = type_of(raw) or (None, None)
+                        part = _Part(f, column, forms, kind, value, len(self.parts))
+                        known[key] = part.number
+                        self.parts.append(part)
+                        for form in forms:
+                            self.forms.add(form, part.number)
+                        if kind:
+                            self.typed[kind][value].append(part.number)
+                    version.parts.append(known[key])
+                version.full = (1 << len(version.parts)) - 1
+                fact.versions.append(len(self.versions))
+                self.by_key[view.id, record.n] = len(self.versions)
+                self.versions.append(version)
+            for v in fact.versions:
+                version, others = self.versions[v], [self.versions[o] for o in fact.versions if o != v]
+                telling = sum(1 << i for i, p in enumerate(version.parts) if any(p not in other.parts for other in others))
+                version.telling = telling if others and telling else version.full
+            self.facts.append(fact)
+        self.forms.close()
+        self.anchors.close()
+        self._matching: dict[tuple, list[int]] = {}
+
+    def _parts_of(self, found: values.Found) -> list[int]:
+        """Parts whose typed value `found` can be."""
+        key = (found.kind, found.readings)
+        if key not in self._matching:
+            self._matching[key] = [p for kind, by_value in self.typed.items() for value, parts in by_value.items()
+                                   if values.compatible(kind, value, found) for p in parts]
+        return self._matching[key]
+
+    def _hits(self, text: str) -> dict[int, list[tuple[int, int]]]:
+        """part number -> spans that show it."""
+        founds = values.find(text)
+        hits: dict[int, set[tuple[int, int]]] = defaultdict(set)
+        for found in founds:
+            for part in self._parts_of(found):
+                hits[part].add((found.start, found.end))
+        for start, end, numbers in self.forms.scan(text):
+            covering = [f for f in founds if f.start <= start and f.end >= end]
+            for number in numbers:
+                part = self.parts[number]
+                if part.kind and covering and not any(values.compatible(part.kind, part.value, f) for f in covering):
+                    continue  # the 6 of "6:30"
+                hits[number].add((start, end))
+        self._founds = founds
+        return {number: sorted(spans) for number, spans in hits.items()}
+
+    # reading
+    def _read_memory(self, number: int, memory: StoredText) -> None:
+        reach: dict[int, int] = {}  # fact -> last sentence of this memory with its anchor
+        somebody = False
+        texts = [normalise(s) for s in memory.sentences]
+        anchored = [self.anchors.scan(text) for text in texts]
+        for n, (raw, text) in enumerate(zip(memory.sentences, texts, strict=True)):
+            index = len(self.ids)
+            self.ids.append(f"{memory.id}#{n + 1}")
+            self.layers.append(memory.layer)
+            self.memory.append(number)
+            for fact in anchored[n]:
+                reach[fact] = n
+            hits = self._hits(text)
+            somebody = self._somebody_else(text, raw, set(), ()) if not _PRONOUN_START.search(text) else somebody
+            if hits:
+                near = set(anchored[n]) | {f for f, at in reach.items() if n - at <= WINDOW}
+                if n + 1 < len(texts):  # "Biscuit. That's my dog's name."
+                    near |= anchored[n + 1]
+                self._weigh(index, raw, text, hits, anchored[n], near, somebody and bool(_PRONOUN_START.search(text)))
+
+    def _weigh(self, index: int, raw: str, text: str, hits: dict, anchored: set[int], near: set[int], inherited_somebody: bool) -> None:
+        by_fact: dict[int, list[int]] = defaultdict(list)
+        for part in hits:
+            by_fact[self.parts[part].fact].append(part)
+        forget = bool(_FORGET.search(text))
+        stated: list[str] = []
+        language = None
+        for f in sorted(by_fact):
+            fact, parts = self.facts[f], by_fact[f]
+            if f not in near and not self._about(f, text, hits, parts):
+                continue
+            spans = [span for p in parts for span in hits[p]]
+            if inherited_somebody and not fact.people or self._somebody_else(text, raw, fact.people, spans):
+                continue
+            roles = self._roles(fact, text, hits, parts, forget)
+            shared: list[tuple[int, str]] = []
+            told = False
+            for v in fact.versions:
+                version = self.versions[v]
+                asserted = sum(1 << i for i, p in enumerate(version.parts) if roles.get(p) == "asserted")
+                past = sum(1 << i for i, p in enumerate(version.parts) if roles.get(p) == "past")
+                if version.text and version.text in text and past == 0 and asserted != version.full and any(roles.get(p) == "retired" for p in version.parts):
+                    past = version.full & ~asserted  # the old ledger sentence word for word, inside a change record
+                if not asserted and not past:
+                    continue
+                how = "surface"
+                if version.text and version.text in text:
+                    how = "verbatim"
+                else:
+                    language = language or language_of(raw[:400])
+                    if language in ("en", "ja") and language != version.language:
+                        how = "translated"
+                if forget:
+                    how = "restated_forget"
+                self.evidence[v].append(_Evidence(index, asserted, past, how))
+                key = f"{fact.view.id}.{version.record.n}"
+                if asserted & version.telling or past and past | asserted & version.telling == version.telling | past:
+                    stated.append(key)
+                    told = True
+                elif asserted:
+                    shared.append((v, key))
+            if shared and not told:
+                stated.append(shared[-1][1])
+        if stated:
+            self.stated[self.ids[index]] = stated
+
+    def _about(self, f: int, text: str, hits: dict, parts: list[int]) -> bool:
+        """Whether a sentence without an anchor is about a fact."""
+        fact = self.facts[f]
+        for v in fact.versions:
+            version = self.versions[v]
+            shown = [p for p in version.parts if p in parts]
+            telling = [p for i, p in enumerate(version.parts) if version.telling >> i & 1]
+            if not shown or not all(p in parts for p in telling):
+                continue
+            if len(version.parts) > 1 and len(shown) == len(version.parts) and any(self.parts[p].kind is None for p in shown) \
+                    and len({span for p in shown for span in hits[p]}) > 1:
+                return True
+            if self.judge.embedder is None:
+                continue
+            typed_alone = len(shown) == 1 and self.parts[shown[0]].kind is not None
+            if self._similarity(version, fact, text, [span for p in shown for span in hits[p]]) >= (STRICT_GATE if typed_alone else GATE):
+                return True
+        return False
+
+    def _similarity(self, version: _Version, fact: _Fact, text: str, spans: list[tuple[int, int]]) -> float:
+        masked = _mask(text, spans)
+        references = [_mask(version.text, [(s, e) for s, e, numbers in self.forms.scan(version.text) if any(n in version.parts for n in numbers)])]
+        if fact.view.question:
+            references.append(normalise(fact.view.question))
+        return max(float(self._vector(masked) @ self._vector(reference)) for reference in references)
+
+    def _vector(self, text: str):
+        if text not in self._vectors:
+            self._vectors[text] = self.judge.embedder.encode([text])[0]
+        return self._vectors[text]
+
+    def _roles(self, fact: _Fact, text: str, hits: dict, parts: list[int], forget: bool) -> dict[int, str]:
+        """part -> 'asserted' | 'past' | 'retired'; asserted wins where a value occurs more than once."""
+        newest: dict[int, int] = {}  # column -> newest version order in the sentence
+        order = {p: max(o for o, v in enumerate(fact.versions) if p in self.versions[v].parts) for p in parts}
+        for p in parts:
+            column = self.parts[p].column
+            newest[column] = max(newest.get(column, -1), order[p])
+        result: dict[int, str] = {}
+        rank = {"retired": 0, "past": 1, "asserted": 2}
+        for p in parts:
+            older = order[p] < newest[self.parts[p].column] and not self._same_span(p, parts, hits, order)
+            for span in hits[p]:
+                role = "asserted" if forget and not older else self._role(text, span, self.parts[p], older)
+                if p not in result or rank[role] > rank[result[p]]:
+                    result[p] = role
+        return result
+
+    def _same_span(self, p: int, parts: list[int], hits: dict, order: dict) -> bool:
+        """Whether the newer version's value is the very same characters (then nothing was replaced)."""
+        newer = [q for q in parts if self.parts[q].column == self.parts[p].column and order[q] > order[p]]
+        return all(any(s < e2 and s2 < e for s2, e2 in hits[q]) for q in newer for s, e in hits[p])
+
+    def _role(self, text: str, span: tuple[int, int], part: _Part, older: bool) -> str:
+        start, end = span
+        before, after = text[max(0, start - 90):start], text[end:end + 60]
+        clause = re.split(r"[;()。.!?]\s|[;()。]| but |、(?=今|いま|現在)", before)[-1]
+        past = [m for m in _PAST.finditer(clause)]
+        if past and not _NOW.search(clause[past[-1].end():]) or _PAST_AFTER.search(after):
+            return "past"
+        if older:
+            return "past" if _WAS.search(clause) and not _NOW.search(clause) or _WAS_AFTER.search(after) else "retired"
+        narrow = re.split(r", |、|;|:|：", clause)[-1]
+        match = _RETIRED_BEFORE.search(narrow)
+        if match and (match.groupdict().get("already") is None or _ALREADY_NOT.search(after)):
+            return "retired"
+        if _RETIRED_AFTER.search(after):
+            return "retired"
+        if part.kind is None and _JAPANESE_MOVE.search(after):
+            return "retired"
+        if part.kind is not None:
+            follow = next((f for f in self._founds if f.start >= end and f.start - end <= 24 and f.kind == part.kind), None)
+            if follow:
+                between = text[end:follow.start]
+                if re.fullmatch(r"[^、。]{0,3}から[^、。]{0,8}", between) and _CHANGE_VERB.search(text[follow.end:follow.end + 16]):
+                    return "retired"
+                if re.fullmatch(r" ?(?:→|->|=>) ?", between):
+                    return "retired"
+                if re.search(r"\bfrom (?:the |about )?$", before) and re.fullmatch(r"[^.;]{0,14}\bto\b[^.;]{0,12}|[^.;]{0,6}-", between) and _CHANGE_VERB.search(before):
+                    return "retired"
+        if re.search(r"\bto [^.;]{1,40}\bfrom (?:the |about |my )?$", before) and _CHANGE_VERB.search(before):
+            return "retired"
+        return "asserted"
+
+    def _somebody_else(self, text: str, raw: str, known: set[str], spans: Sequence[tuple[int, int]]) -> bool:
+        """Whether the sentence is about a person whom the fact does not know. `spans` are the value hits: a person named
+        inside a value ("Aunt Mary's Cafe") is part of the value."""
+        inside = lambda m: any(s < m.end() and m.start() < e for s, e in spans)  # noqa: E731
+        english = [m for m in _EN_PERSON.finditer(text) if _WORD_TO_PERSON[m["p"]] not in known and not inside(m)]
+        if english:
+            rest = re.sub(rf"(?:my|our|the user's|user's|his|her|their|one of my|a|an|the)(?: [a-z]+(?<!'s)){{0,2}}? (?:{_EN_PEOPLE})s?(?:'s|s')?(?![a-z-])", " # ", text)
+            rest = re.sub(" +", " ", rest).strip()
+            subject = r"^(?:[a-z]+, )?(?:oh,? |also,? |and |so |by the way,? |apparently,? |today |yesterday )*"
+            if not _ME.search(rest) and not any(name and re.search(rf"(?<![a-z]){re.escape(name)}(?![a-z])", rest) for name in self.subject if name.isascii()):
+                if re.search(subject + "# ", rest) or any(m["own"] for m in english) or re.search(r"# (?:\w+ ){0,2}(?:is|was|has|had|lives|works|takes|goes|plays|likes|swims|got|wants|pays|drives|moved|just|also|keeps)\b", rest):
+                    return True
+                if re.search(r"\b(?:of|by|for|belongs to) # ", rest):
+                    return True
+            if any(m["own"] and not _ME.search(text[m.end():]) for m in english) or _THEIR.search(text) and not re.search(r"(?<![a-z'])(?:i|i'm|my|we|our)(?![a-z'])", rest):
+                return True
+        for match in _JA_PERSON.finditer(text):
+            if _WORD_TO_PERSON[match["p"]] in known or inside(match):
+                continue
+            rest = re.sub(rf"(?:私|僕|俺|うち|わたし|ユーザー)の(?={match['p']})", "", text)
+            if not _ME_JA.search(rest[rest.find(match["p"]):]) and not re.search(r"私|僕|俺|ユーザー", rest[:rest.find(match["p"])]):
+                return True
+        for match in _HONORIFIC.finditer(text):
+            if match["n"] not in self.subject and not inside(match) and not any(match["n"] in name or name in match["n"] for name in self.subject if name) \
+                    and match["n"] not in _WORD_TO_PERSON and match["n"] not in ("お客", "皆", "奥", "娘", "息子", "歯医者", "医者") and not _ME_JA.search(text):
+                return True
+        for match in _OWNER.finditer(raw):
+            name = match["n"].lower()
+            if name in self.subject or name in ("user", "it", "that", "there", "here", "what", "let", "he", "she", "who", "today", "mother", "tuesday", "monday", "wednesday", "thursday", "friday", "saturday", "sunday") \
+                    or name in _WORD_TO_PERSON or any(name in text[s:e] for s, e in spans):
+                continue
+            if self.subject and not _ME.search(text) and match.end() - match.start() > 3 and re.search(rf"(?<!\w){match['n']}'s?(?!\w)", raw):
+                return True
+        return False
+
+    # answering
+    def states(self, sentence: str) -> list[str]:
+        return self.stated.get(sentence, [])
+
+    def unjudged(self, sentence: str) -> str | None:
+        return None
+
+    def verdict(self, fact: str, version: int, layers: Sequence[str]) -> Judgement:
+        v = self.by_key[fact, version]
+        full, telling = self.versions[v].full, self.versions[v].telling
+        evidence = [e for e in self.evidence.get(v, ()) if self.layers[e.sentence] in layers]
+        whole = [e for e in evidence if e.asserted == full]
+        if whole:
+            hows = {e.how for e in whole}
+            how = next(h for h in ("verbatim", "surface", "translated", "restated_forget") if h in hows)
+            return Judgement("held", how, self._named(whole))
+        union = 0
+        for e in evidence:
+            union |= e.asserted
+        if union == full:
+            used = [e for e in evidence if e.asserted]
+            return Judgement("held", "restated_forget" if all(e.how == "restated_forget" for e in used) else "joint", self._named(used))
+        past = 0
+        for e in evidence:
+            past |= e.past
+        if past & telling and (past | union) & telling == telling:
+            return Judgement("partial", "history", self._named([e for e in evidence if e.past]))
+        if union & telling:
+            return Judgement("partial", "part", self._named([e for e in evidence if e.asserted & telling]))
+        return Judgement("absent")
+
+    def _named(self, evidence: Sequence[_Evidence]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.ids[e.sentence] for e in evidence))[:SHOWN]
+
+
+def _mask(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    for start, end in sorted(set(spans), reverse=True):
+        text = text[:start] + "X" + text[end:]
+    return text[:1000]
+
+
+# --- choosing a judge -------------------------------------------------------------------------------------------
+
+
+def make_judge(name: str, embedder: Any = None) -> Judge:
+    """The judge called `name`: "rules". Raises InputError for judges that ask a model (they come with the model meter,
+    which is not built yet) and for unknown names."""
+    if name == "rules":
+        return RuleJudge(embedder)
+    if name.startswith(("llm:", "panel:")):
+        raise InputError(f"the judge {name!r} asks a model: it comes with the model meter, which is not built yet", "judge", "Use judge=rules")
+    raise InputError(f"unknown judge {name!r}", "judge", "Use judge=rules")
+
+
+# --- the judge's own measure ------------------------------------------------------------------------------------
+
+
+def measure(judge: Judge, folder: str | Path, half: str = "scored", languages: Sequence[str] = ("en", "ja")) -> dict[str, dict]:
+    """Agreement of `judge` with the labelled set in `folder` (`<language>.jsonl`), over one half ("dev" or "scored").
+
+    Returns language -> {'n', 'not_judged', 'accuracy', 'kappa' (Cohen, over the three verdicts), 'missed_holds' and 'false_holds'
+    {'k', 'n', 'rate'}, 'by_kind' {kind: {'n', 'right', 'missed_holds', 'false_holds'}}}. A missed hold is a pair labelled held that
+    the judge does not find held; a false hold is the opposite. Languages without a file are left out. InputError for a bad row.
+    """
+    from kiokulab.files import iterate_jsonl
+
+    result = {}
+    for language in languages:
+        path = Path(folder) / f"{language}.jsonl"
+        if path.exists():
+            rows = []
+            for line, row in iterate_jsonl(path):
+                if row.get("half") == half:
+                    rows.append((row, judge_row(judge, row, f"{path}:{line}")))
+            result[language] = agreement(rows)
+    return result
+
+
+def judge_row(judge: Judge, row: Mapping[str, Any], where: str | None = None) -> str:
+    """The judge's verdict on one row of the labelled set."""
+    try:
+        record = dict(row["version"])
+        slot, question, others = record.pop("slot", ""), record.pop("question", ""), record.pop("other_versions", [])
+        if isinstance(question, dict):
+            question = question.get("text", "")
+        this = VersionView.of(record)
+        versions = [this, *map(VersionView.of, others)]
+        if row["label"] not in VERDICTS[:3]:
+            raise ValueError(f"label {row['label']!r}")
+        text = row["sentence"]
+        pieces = tuple(sentences(text)) if isinstance(text, str) else tuple(s for t in text for s in sentences(t))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"not a row of the judge set: {type(error).__name__}: {str(error).splitlines()[0]}", where) from None
+    versions = sorted({v.n: v for v in reversed(versions)}.values(), key=lambda v: v.n)
+    reading = judge.read([FactView("f", tuple(versions), question, slot)], [StoredText("m", "live", pieces)], subject=row.get("subject"))
+    return reading.verdict("f", this.n, ("live",)).verdict
+
+
+def agreement(rows: Sequence[tuple[Mapping[str, Any], str]]) -> dict[str, Any]:
+    """Figures of `measure` from (row, verdict) pairs. Cohen's kappa: (observed - chance) / (1 - chance)."""
+    judged = [(row["label"], verdict, row.get("kind", "")) for row, verdict in rows if verdict != "not_judged"]
+    n = len(judged)
+    right = sum(label == verdict for label, verdict, _ in judged)
+    chance = sum(sum(label == v for label, _, _ in judged) * sum(verdict == v for _, verdict, _ in judged) for v in VERDICTS[:3]) / n**2 if n else 0.0
+
+    def share(pairs: list[bool]) -> dict[str, Any]:
+        return {"k": sum(pairs), "n": len(pairs), "rate": round(sum(pairs) / len(pairs), 6) if pairs else None}
+
+    by_kind: dict[str, dict[str, int]] = {}
+    for label, verdict, kind in judged:
+        tally = by_kind.setdefault(kind, {"n": 0, "right": 0, "missed_holds": 0, "false_holds": 0})
+        tally["n"] += 1
+        tally["right"] += label == verdict
+        tally["missed_holds"] += label == "held" != verdict
+        tally["false_holds"] += verdict == "held" != label
+    return {"n": n, "not_judged": len(rows) - n, "accuracy": round(right / n, 6) if n else None,
+            "kappa": round((right / n - chance) / (1 - chance), 6) if n and chance < 1 else None,
+            "missed_holds": share([verdict != "held" for label, verdict, _ in judged if label == "held"]),
+            "false_holds": share([verdict == "held" for label, verdict, _ in judged if label != "held"]),
+            "by_kind": dict(sorted(by_kind.items()))}
+
+
+def dump_pairs(rows: Sequence[tuple[Mapping[str, Any], str]]) -> str:
+    """Rows where judge and label differ, one JSON line each: for looking at the dev half."""
+    return "\n".join(json.dumps({"kind": r.get("kind"), "label": r["label"], "verdict": v, "sentence": r["sentence"], "version": r["version"]["text"]}, ensure_ascii=False)
+                     for r, v in rows if r["label"] != v)
