@@ -37,7 +37,7 @@ RULES = {
 OTHERS = {
     "en": "mother father mum mom dad sister brother neighbour neighbor colleague coworker boss cousin aunt uncle friend flatmate roommate niece "
           "nephew grandmother grandfather grandma grandpa he she they his her their everyone somebody".split(),
-    "ja": "母 父 姉 兄 妹 弟 祖母 祖父 叔母 伯母 叔父 伯父 おば おじ いとこ 従兄弟 従姉妹 同僚 上司 部下 先輩 後輩 友人 友達 友だち 隣 隣人 ご近所 近所 知人 知り合い 姪 甥 義母 義父 "
+    "ja": "両親 部長 課長 お向かい 母 父 姉 兄 妹 弟 祖母 祖父 叔母 伯母 叔父 伯父 おば おじ いとこ 従兄弟 従姉妹 同僚 上司 部下 先輩 後輩 友人 友達 友だち 隣 隣人 ご近所 近所 知人 知り合い 姪 甥 義母 義父 "
           "ママ友 同期 店長 彼 彼女 さん 親戚 大家 同級生 幼なじみ 仲間 おばあちゃん おじいちゃん".split(),
 }
 

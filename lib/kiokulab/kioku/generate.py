@@ -517,17 +517,18 @@ class _Talk:
             others = {f"other_{part}": _other(slot, part, [v[part] for v in draft.values], rng) for part in slot.parts}
             fill = lambda: _spoken(values, rng) | _spoken(others, rng)  # noqa: E731
         templates = in_register(templates, self.polite, language)
+        prefixes = in_register(self.vocabulary.prefixes, self.polite, language, fragments=True)
 
         def make() -> str:
             text = expand(self.pick(f"{slot.id}/{kind}", templates), rng, fill(), language)
             if before:
-                return self.joined(before, prefixed(rng.choice(self.vocabulary.prefixes), text, language))
+                return self.joined(before, prefixed(rng.choice(prefixes), text, language))
             style = rng.random()
             if kind == "forget" or style < 0.45:
                 return text
             if style < 0.7:
-                return prefixed(rng.choice(self.vocabulary.prefixes), text, language)
-            if kind == "near_miss":
+                return prefixed(rng.choice(prefixes), text, language)
+            if kind != "fact":  # the leads announce something that was never told before
                 return text
             return self.joined(expand(self.pick("leads", in_register(self.vocabulary.leads, self.polite, language)), rng, {}, language), text)
 
@@ -539,31 +540,37 @@ class _Talk:
         return TurnLabel(role="user", text=text, states=states, kind=kind, of=draft.id if kind != "fact" else None), answer
 
     def chatter(self) -> list[tuple[str, str]]:
-        """Two neighbouring exchanges of a topic, drawn so that no line of it was said before."""
+        """One to three neighbouring exchanges of a topic, drawn so that no line of it was said before where that can be."""
         if not self.topics:
             self.topics = list(self.vocabulary.topics)
             self.rng.shuffle(self.topics)
         topic = self.topics.pop()
         fill = {name: self.rng.choice(choices) for name, choices in topic.get("fill", {}).items()}
         length = min(len(topic["exchanges"]), self.rng.choice([1, 2, 2, 2, 3]))
-        start = self.rng.randrange(len(topic["exchanges"]) - length + 1)
+        start = 0 if self.vocabulary.in_order else self.rng.randrange(len(topic["exchanges"]) - length + 1)
         result = []
         for exchange in topic["exchanges"][start:start + length]:
-            lines = []
-            for role in ("user", "assistant"):
-                templates = in_register(exchange[role], self.polite, self.language) if role == "user" else exchange[role]
-                lines.append(self.fresh(templates, fill))
-            result.append(tuple(lines))
+            lines = in_register(exchange["user"], self.polite, self.language)
+            user, chosen = self.fresh(lines, fill)
+            reply = exchange["assistant"][exchange["user"].index(chosen)]
+            result.append((user, self.fresh([reply], fill)[0]))
         return result
 
-    def fresh(self, templates: list[str], fill: dict[str, str]) -> str:
-        """A line not said before by this persona, if the topic still has one."""
+    def fresh(self, templates: list[str], fill: dict[str, str]) -> tuple[str, str]:
+        """A line not said before by this persona, if the topic still has one, and the template it is from."""
+        chosen = ""
+
+        def make() -> str:
+            nonlocal chosen
+            chosen = self.rng.choice(templates)
+            return expand(chosen, self.rng, fill, self.language)
+
         for _ in range(12):
-            text = self.say(lambda: expand(self.rng.choice(templates), self.rng, fill, self.language), set())
+            text = self.say(make, set())
             if text not in self.used:
                 break
         self.used.add(text)
-        return text
+        return text, chosen
 
     # sessions
 
@@ -585,7 +592,7 @@ class _Talk:
         rng = self.rng
         rng.shuffle(events)
         exchanges = self.chatter()
-        if len(exchanges) + len(events) < 4 or rng.random() < 0.35:
+        if len(exchanges) + len(events) < 3 or rng.random() < (0.2 if self.language == "ja" else 0.3):
             exchanges += self.chatter()
         places = sorted(rng.sample(range(len(exchanges) + 1), min(len(events), len(exchanges) + 1)))
         places += sorted(rng.randrange(len(exchanges) + 1) for _ in range(len(events) - len(places)))

@@ -158,6 +158,7 @@ class Vocabulary:
     acks: dict[str, list[str]]
     slots: list[Slot]
     topics: list[dict]
+    in_order: bool  # a talk begins with the first exchange of its topic; else with any
 
 
 def options(template: str) -> list[str]:
@@ -285,13 +286,16 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
     for topic in raw["topics"]:
         fill = set(topic.get("fill", {}))
         for exchange in topic["exchanges"]:
+            if len(exchange["user"]) != len(exchange["assistant"]):
+                faults.append(f"topic {topic['id']}: {len(exchange['user'])} lines and {len(exchange['assistant'])} replies: each line has its own reply")
             for line in exchange["user"] + exchange["assistant"]:
                 unknown = set(_PLACE.findall(line)) - fill
                 if unknown or line.count("<") != line.count(">"):
                     faults.append(f"topic {topic['id']}: bad placeholder or bracket in {line!r}")
     if faults:
         raise InputError("the vocabulary breaks its writing rules:\n  " + "\n  ".join(faults), str(path))
-    return Vocabulary(language, raw["others"], raw["names"], raw["leads"], raw["prefixes"], raw["acks"], slots, raw["topics"])
+    return Vocabulary(language, raw["others"], raw["names"], raw["leads"], raw["prefixes"], raw["acks"], slots, raw["topics"],
+                      bool(raw.get("in_order", False)))
 
 
 @functools.cache
@@ -306,6 +310,8 @@ def load_vocabulary(language: str) -> Vocabulary:
 def expand(template: str, rng: random.Random, fill: dict[str, str] | None = None, language: str = "en") -> str:
     """One text from a template: a choice for each `<a|b>`, `fill` for the placeholders, capitals where sentences start."""
     result = _CHOICE.sub(lambda match: rng.choice(match[1].split("|")), template)
+    if language == "en":  # "a {feel} day" with "odd"
+        result = re.sub(r"\b([Aa]) \{(\w+)\}", lambda m: f"{m[1]}{'n' if (fill or {})[m[2]][:1].lower() in 'aeiou' else ''} {{{m[2]}}}", result)
     result = _PLACE.sub(lambda match: (fill or {})[match[1]], result)
     return capitalise(result) if language == "en" else result
 
@@ -331,10 +337,11 @@ def prefixed(prefix: str, text: str, language: str) -> str:
 _POLITE = re.compile(r"(です|ます|ました|ません|ましょう|ください|でしょう|ございます|ますか|ですか|下さい)[^。]{0,3}(。|、|$)")
 
 
-def in_register(templates: list[str], polite: bool, language: str) -> list[str]:
+def in_register(templates: list[str], polite: bool, language: str, fragments: bool = False) -> list[str]:
     """Japanese: the templates in the persona's register (polite or plain), so that one person does not speak both;
-    all of them where the register has none. English has no such split."""
+    all of them where the register has none. English has no such split. `fragments` are openings such as ちなみに、 that
+    belong to either register unless they show one."""
     if language != "ja":
         return templates
-    chosen = [t for t in templates if bool(_POLITE.search(t)) == polite]
+    chosen = [t for t in templates if bool(_POLITE.search(t)) == polite or fragments and not _POLITE.search(t) and "けど" not in t]
     return chosen or templates
