@@ -146,7 +146,8 @@ def refuse_network() -> None:
 
 def _end_with_parent(parent: int) -> None:
     """Linux: ask for SIGTERM when the parent dies, and then take the whole process group along. Elsewhere, and for
-    what this misses, the end of standard input does the same (see `_read`)."""
+    what this misses, the end of standard input does the same (see `_read`). By "parent" Linux means the thread that
+    started the worker: it must live as long as the worker is used."""
 
     def end(*_: Any) -> None:
         os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -25,8 +25,8 @@ TIMEOUTS = {"load": 600.0, "open": 900.0, "ingest": 600.0, "search": 300.0, "dum
 OTHERWISE = 600.0
 
 # what a worker inherits; everything else, keys and proxies above all, stays outside
-INHERITED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
-INHERITED_PREFIXES = ("OPENBLAS_", "OMP_", "MKL_", "KIOKULAB_")
+INHERITED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "KIOKULAB_CACHE")
+INHERITED_PREFIXES = ("OPENBLAS_", "OMP_", "MKL_")
 TELEMETRY_OFF = {
     "DO_NOT_TRACK": "1",
     "TELEMETRY_DISABLED": "1",
@@ -49,8 +49,7 @@ def clean_environment(workdir: Path) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name in INHERITED
-        or (name.startswith(INHERITED_PREFIXES) and not name.endswith(("_KEY", "_TOKEN", "_SECRET")))
+        if name in INHERITED or name.startswith(INHERITED_PREFIXES)
     }
     return {
         **kept,
