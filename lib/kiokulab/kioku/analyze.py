@@ -302,7 +302,7 @@ def beyond(units: Sequence[Unit], events: Sequence[Row]) -> dict[str, Any]:
         "no_answer": _tally(units, "check", "none"),
         "collateral": _collateral(readable, events),
         "residue": _residue(events),
-        "yield": _yield(events),
+        "yield": yields(events),
         "reading": _reading(events),
         "layers": dict(sum((Counter(u.size["memory_characters"]) for u in readable), Counter())),
         "not_judged": _not_judged(units),
@@ -407,7 +407,7 @@ def _residue(events: Sequence[Row]) -> dict[str, Any]:
     return result
 
 
-def _yield(events: Sequence[Row]) -> dict[str, Any]:
+def yields(events: Sequence[Row]) -> dict[str, Any]:
     """told: what the calls reported; seen: what the store's listing shows (None: it reports, or lists, nothing)."""
     calls = [e for e in events if e["op"] in ("ingest", "forget")]
     looked = [e["detail"] for e in events if "observed" in e["detail"]]

@@ -11,7 +11,7 @@ import functools
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -303,26 +303,26 @@ def _events(folder: Path) -> list[dict[str, Any]]:
 # --- figures ------------------------------------------------------------------------------------------------------
 
 
-def figures(story: Story) -> dict[str, tuple[bytes, str]]:
-    """Name -> (PNG bytes, alt text) of the run's figures."""
+def pictures(story: Story) -> dict[str, tuple[Callable[[], bytes], str]]:
+    """Name -> (what draws it as PNG bytes, alt text) of the run's figures. Index and floors need a table that may be shown."""
     from kiokulab import plots
 
     route = story.metrics["route"]
     entries = sorted((e for e in story.systems if e["route"] == route), key=lambda e: -(e["part"]["index"]["value"] or -1))
     bars = [{"label": e["label"], "index": e["part"]["index"], "pillars": e["part"]["pillars"], "grey": e["anchor"]} for e in entries]
     where = f"{Path(story.params.edition).name}, {ROUTE_NAMES.get(route, route).lower()}"
-    made = {}
+    made: dict[str, tuple[Callable[[], bytes], str]] = {}
     if not story.comparison["refused"]:
         said = "; ".join(f"{e['label']} {analyze.index_shown(e['part']['index'])}" for e in entries)
-        made["index"] = (plots.index_bars(bars, floor=story.params.floor, note=where), f"Bars of the index with 95 % intervals: {said}.")
+        made["index"] = (lambda: plots.index_bars(bars, note=where), f"Bars of the index with 95 % intervals: {said}.")
         said = "; ".join(f"{e['label']} " + ", ".join(f"{v:.1f} at {k}" for k, v in e["part"]["index"]["floors"].items() if v is not None)
                          for e in entries)
-        made["floors"] = (plots.floor_curves(bars, chosen=story.params.floor), f"Lines of the index against the floor: {said}.")
+        made["floors"] = (lambda: plots.floor_curves(bars, chosen=story.params.floor), f"Lines of the index against the floor: {said}.")
     became = fates(story.units, route)
     counts = Counter(v for row in became.values() for v in row.values())
     said = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
-    made["fates"] = (plots.fate_map(became, title=f"What became of every fact · {story.metrics['system']}, {where}"),
-                     f"Grid of {len(became)} personas by fact; {said or 'no store could be read'}.")
+    title = f"What became of every fact · {story.metrics['system']}, {where}"
+    made["fates"] = (lambda: plots.fate_map(became, title=title), f"Grid of {len(became)} personas by fact; {said or 'no store could be read'}.")
     return made
 
 
@@ -375,15 +375,120 @@ def part(story: Story, name: str) -> str:
 def write(folder: str | Path, params: Any) -> Path:
     """Write figures/*.png and report.html of an analysed run; returns the report's path."""
     story = open_run(folder, params)
-    made = figures(story)
-    for old in sorted((story.folder / "figures").glob("*.png")) if (story.folder / "figures").exists() else []:
+    made = pictures(story)
+    for old in sorted((story.folder / "figures").glob("*.png")):
         if old.stem not in made:
             old.unlink()
-    for name, (data, _) in made.items():
-        write_atomic(story.folder / "figures" / f"{name}.png", data)
     context = _context(story, {"all"})
-    context["figures"] = {name: {"uri": "data:image/png;base64," + base64.b64encode(data).decode(), "alt": alt}
-                          for name, (data, alt) in made.items()}
+    for name, (draw, alt) in made.items():
+        data = draw()
+        write_atomic(story.folder / "figures" / f"{name}.png", data)
+        context["figures"][name] = {"uri": "data:image/png;base64," + base64.b64encode(data).decode(), "alt": alt}
     path = story.folder / "report.html"
     write_atomic(path, _environment().get_template("report.html").render(context))
     return path
+
+
+# --- small tables for the notebooks -------------------------------------------------------------------------------
+
+
+def figure(story: Story, name: str) -> str:
+    """A figure of the run as HTML with its alt text, or a sentence where it was not drawn."""
+    path = story.folder / "figures" / f"{name}.png"
+    if not path.exists():
+        return "<p>Not drawn: the oracle falls short, so no system may be compared.</p>"
+    alt = plain(pictures(story)[name][1], 2000)
+    return _environment().from_string('<img alt="{{ alt }}" style="max-width:100%" src="data:image/png;base64,{{ data }}">').render(
+        alt=alt, data=base64.b64encode(path.read_bytes()).decode())
+
+
+def table(rows: Sequence[Mapping[str, Any]], longest: int = 160) -> str:
+    """Rows with the same keys as an HTML table; every cell is escaped, cut and marked as Japanese where it is."""
+    heads = list(rows[0]) if rows else []
+    style = (HERE / "report.css").read_text(encoding="utf-8")
+    return _environment().from_string(
+        '<style>{{ css | safe }}</style><div class="kiokulab"><div class="scroll"><table class="left">'
+        "<thead><tr>{% for h in heads %}<th>{{ h | text(60) }}</th>{% endfor %}</tr></thead><tbody>"
+        "{% for r in rows %}<tr>{% for h in heads %}<td>{{ ('' if r[h] is none else r[h]) | text(longest) }}</td>{% endfor %}</tr>"
+        "{% else %}<tr><td>nothing</td></tr>{% endfor %}</tbody></table></div></div>").render(heads=heads, rows=rows, css=style, longest=longest)
+
+
+def ledger(persona: Persona) -> list[dict[str, Any]]:
+    """A persona's ledger, a line a version."""
+    return [{"fact": f.id, "about": f.slot, "version": v.n, "true": v.text, "from": v.valid_from, "until": v.valid_to,
+             "change": f.change if f.change != "none" else "", "to be forgotten from": f.forget} for f in persona.facts for v in f.versions]
+
+
+def conversation(persona: Persona, kinds: Sequence[str] = ("change", "forget", "near_miss", "fact")) -> tuple[str, list[dict[str, Any]]]:
+    """(title, a line a turn with its labels) of the session that has most of `kinds` in it; the first of equals."""
+    most = max(persona.sessions, key=lambda s: len({t.kind for t in s.turns} & set(kinds)))
+    return f"{most.id}, {most.date[:10]}", [{"who": t.role, "text": t.text, "kind": t.kind, "states": ", ".join(t.states)} for t in most.turns]
+
+
+def first_calls(persona: Persona, params: Any) -> list[dict[str, Any]]:
+    """What the system's first call receives on each route, and how many calls there are."""
+    from kiokulab import systems
+    from kiokulab.kioku import ingest
+
+    declared = systems.describe(systems.resolve(params.system).name, params.settings)
+    rows = []
+    for route in analyze.ROUTES:
+        calls = ingest.calls(persona, route, declared["feeds"], params.routing, declared["dates"])
+        item = calls[0].item if calls else None
+        turns = getattr(item, "turns", None) or [t for t in (getattr(item, n, None) for n in ("user", "assistant", "turn")) if t is not None]
+        text = "\n".join(f"{t.role}: {t.text}" for t in turns) or getattr(item, "text", "")
+        rows.append({"route": route, "calls": len(calls), "one call receives": type(item).__name__.lower(), "on": calls[0].when[:10] if calls else "",
+                     "the first one": text})
+    return rows
+
+
+def yields(folder: str | Path) -> list[dict[str, Any]]:
+    """A line a unit: what its calls did, by the system's own word and as seen in the store."""
+    by_unit: dict[str, list] = {}
+    for event in _events(Path(folder)):
+        by_unit.setdefault(event["unit"], []).append(event)
+    rows = []
+    for unit, events in by_unit.items():
+        got = analyze.yields(events)
+        rows.append({"unit": unit, "calls": got["calls"],
+                     **{f"{n} (told)": "not said" if got["told"][n] is None else got["told"][n] for n in got["told"]},
+                     **{f"{n} (seen)": "not listed" if got["seen"][n] is None else got["seen"][n] for n in got["seen"]},
+                     "changed nothing": got["no_op"], "warnings": got["warnings"],
+                     "seconds": round(sum(e["seconds"] for e in events), 2)})
+    return rows
+
+
+def stored(folder: str | Path, unit: str, most: int = 8) -> list[dict[str, Any]]:
+    """The first memories of a unit, as the system gave them."""
+    rows = [m for m in read_jsonl(Path(folder) / "memories.jsonl") if m["unit"] == unit]
+    return [{"id": m["id"], "layer": m["layer"], "created": m["created"], "text": m["text"]} for m in rows[:most]]
+
+
+def examples(folder: str | Path, kind: str) -> list[dict[str, Any]]:
+    """One judged row of each sort and language, the first of each. kind: 'version' (verdict and how it came about),
+    'sentence' (states something, noise, not judged) or 'answer' (its verdict)."""
+    rows, personas, _, _ = analyze.load(folder)
+    known = {p.id: p for p in personas}
+    texts = {(r["unit"], r["id"]): r["text"] for r in rows if r["kind"] == "sentence"}
+    seen: dict[tuple, dict] = {}
+    for row in (r for r in rows if r["kind"] == kind):
+        person = known[row["persona"]]
+        if kind == "version":
+            sort = (row["verdict"], row["how"] or "")
+            fact = next(f for f in person.facts if f.id == row["fact"])
+            show = {"ledger": fact.versions[row["version"] - 1].text, "stored": " / ".join(texts.get((row["unit"], s), "") for s in row["sentences"][:2])}
+        elif kind == "sentence":
+            sort = ("not judged" if not row["judged"] else "states a fact" if row["states"] else "noise", row["language"])
+            show = {"sentence": row["text"], "states": ", ".join(row["states"])}
+        else:
+            sort = (row["role"], row["verdict"])
+            show = {"question": row["question"], "expected": row["expected"], "answer": "not in memory" if row["answer"] is None else row["answer"]}
+        seen.setdefault((person.language, *sort), {"language": person.language, "sort": ", ".join(s for s in sort if s), **show, "unit": row["unit"]})
+    return [seen[key] for key in sorted(seen)]
+
+
+def measured(folder: str | Path) -> list[dict[str, Any]]:
+    """The judge's agreement with the labelled set, a line a language."""
+    row = next((r for r in read_jsonl(Path(folder) / "judgements.jsonl") if r["kind"] == "judge"), None)
+    return [{"judge": row["name"], "language": LANGUAGES.get(language, language), **{k: v for k, v in found.items() if not isinstance(v, (dict, list))}}
+            for language, found in (row["measured"] if row else {}).items() if isinstance(found, dict)]
