@@ -27,7 +27,10 @@ class InputError(KiokuLabError):
 
     def __init__(self, what: str, where: str | None = None, do: str | None = None):
         self.what, self.where, self.do = what, where, do
-        super().__init__("".join([f"{where}: " if where else "", what, f". {do}" if do else ""]))
+        super().__init__(what, where, do)  # the arguments themselves, so that it survives pickling between processes
+
+    def __str__(self) -> str:
+        return "".join([f"{self.where}: " if self.where else "", self.what, f". {self.do}" if self.do else ""])
 
 
 class UnitsFailed(KiokuLabError):
@@ -36,9 +39,12 @@ class UnitsFailed(KiokuLabError):
     exit_code = 3
 
     def __init__(self, failed: dict[str, str], do: str = "Run the same command again: finished units are kept, failed ones are retried."):
-        self.failed = dict(sorted(failed.items()))
+        self.failed, self.do = dict(sorted(failed.items())), do
+        super().__init__(self.failed, do)
+
+    def __str__(self) -> str:
         lines = [f"  {unit}: {reason}" for unit, reason in self.failed.items()]
-        super().__init__(f"{len(self.failed)} unit(s) failed:\n" + "\n".join(lines) + f"\n{do}")
+        return f"{len(self.failed)} unit(s) failed:\n" + "\n".join(lines) + f"\n{self.do}"
 
 
 class BudgetReached(KiokuLabError):
@@ -58,4 +64,7 @@ class VerificationFailed(KiokuLabError):
 
     def __init__(self, places: list[str]):
         self.places = places
-        super().__init__("verification failed:\n" + "\n".join(f"  {place}" for place in places))
+        super().__init__(places)
+
+    def __str__(self) -> str:
+        return "verification failed:\n" + "\n".join(f"  {place}" for place in self.places)

@@ -27,8 +27,11 @@ class Unsupported(Exception):
     """
 
     def __init__(self, op: str, reason: str):
-        super().__init__(f"{op}: {reason}")
+        super().__init__(op, reason)  # the arguments themselves, so that it survives pickling between processes
         self.op, self.reason = op, reason
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.reason}"
 
 
 class SystemFailure(Exception):
@@ -38,8 +41,11 @@ class SystemFailure(Exception):
     """
 
     def __init__(self, message: str, kind: str = "error"):
-        super().__init__(message)
+        super().__init__(message, kind)
         self.kind = kind
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 # --- what goes in -----------------------------------------------------------------------------------------------
