@@ -159,7 +159,7 @@ def test_any_text_is_judged(texts):
             assert store.verdict(fact.id, v.n, LIVE).verdict in ("held", "partial", "absent")
 
 
-@pytest.mark.parametrize("text", ["swim Tuesday 6 pm " * 20_000, "京都に住" * 100_000, "\ud800 I live in Kyoto \x00", "<script>I live in Kyoto</script>", "I live in \u200bKyo\u200bto"])
+@pytest.mark.parametrize("text", ["swim Tuesday 6 pm " * 5_000, "京都に住" * 25_000, "\ud800 I live in Kyoto \x00", "<script>I live in Kyoto</script>", "I live in \u200bKyo\u200bto"])
 def test_hostile_texts(text):
     read(text)
     if "\u200b" in text or text[0] in "<\ud800":

@@ -118,11 +118,11 @@ def kept(verdict: str, how: str | None) -> bool:
 # --- cues -------------------------------------------------------------------------------------------------------
 
 _FORGET = re.compile(
-    r"\b(?:forget|delete|erase|remove|wipe|scrub|unlearn)\b|\b(?:don't|do not|needn't|no need to|stop|shouldn't|should not|no longer need to) (?:have to |need to |want you to )?(?:remember|remembering|keep|store|storing|hold on to)|"
+    r"(?<!before i )(?<!n't )(?<!never )(?<!i )(?<!not )\b(?:forget)\b|\b(?:delete|erase|remove|wipe|scrub|unlearn)\b|\b(?:don't|do not|needn't|no need to|stop|shouldn't|should not|no longer need to) (?:have to |need to |want you to )?(?:remember|remembering|keep|store|storing|hold on to)|"
     r"\basked (?:me |you |us )?to forget|忘れ|消し|消去|削除|覚え(?:て(?:い|お)?(?:か)?な|な)|記憶から|なかったことに")
 _GAP = r"(?: (?!(?:but|now|because|that|since|then|→|->)\b)[^ ,;:()]+)"
 _RETIRED_BEFORE = re.compile(
-    rf"(?:\bno longer|\bnot\b(?! only| just| sure| bad| far)|n't\b(?! forget| wait| believe| mind| miss| stop)|\bcannot|\bnever\b|\binstead of|\brather than|\bno more|\bdone with|\bgot rid of|"
+    rf"(?:\bno longer|\bnot\b(?! only| just| sure| bad| far)|n't\b(?! forget| wait| believe| mind| miss| stop| plan| book| schedule| call| disturb| expect)|\bcannot|\bnever\b(?! miss| forget| mind)|\binstead of|\brather than|\bno more|\bdone with|\bgot rid of|"
     rf"\bgiv(?:e|en|ing) up(?: on)?|\bgave up(?: on)?|\b(?:has|have|had) (?:stopped|quit)|\bstopped|\bquit|\bditched|\bcancell?ed){_GAP}{{0,5}} ?$|"
     rf"\b(?:moved|moving|switched|switching|changed|changing|came|shifted|migrated|transferred|away|out) (?:away |over )?(?:from|of)(?: (?!(?:to|into|→|->)\b)[^ ,;:()]+){{0,3}} ?$|"
     r"\breplac(?:ed|es|ing)(?: (?!(?:with|by)\b)[^ ,;:()]+){0,3} ?$|\b(?:sold|left|dropped|ditched)(?: (?:my|the|our|his|her|their|user's))?(?: (?!to|from|by)[^ ,;:()]+)? ?$|"
@@ -143,9 +143,11 @@ _PAST = re.compile(
     r"以前(?!から|より)|(?<![一二三四五六七八九十0-9年月日時間分週目の名午数手建人直])前は|かつて|もともと|元々|元は|昔(?!から)|これまで(?:は|の|ずっと)?|今まで(?:は|の)|当初|変更前|旧")
 _PAST_AFTER = re.compile(
     r"^[^.;。]{0,24}?\b(?:until (?:recently|last|this|january|february|march|april|may|june|july|august|september|october|november|december|20\d\d|the|i|we|he|she|they)|before (?:that|moving|switching|i|the change)|in the past|at first|back then|previously|originally)\b|"
-    r"^[^、。]{0,10}?(?:だった(?!ら)|でした(?=が|けど)|(?:て|で)い(?:た|まし)(?:が|けど|頃|時期|の|こと)|た頃)")
-_WAS = re.compile(r"\b(?:was|were|had)\b")
-_WAS_AFTER = re.compile(r"^[^、。]{0,12}?(?:だった|でした|(?:て|で)い(?:た|ました))")
+    r"^[^、。]{0,10}?(?:だった(?:頃|時期|時代)|(?:て|で)い(?:た(?!だ)|まし)(?:が|けど|頃|時期|の|こと)|た頃)")
+_WAS = re.compile(r"\b(?:was|were)\b")
+_HEARSAY = re.compile(r"そうです|そうだ|らしい|だって|んだと|とのこと|と言って|と話し|と聞")
+_WAS_NEXT = re.compile(r"(?<!\bi )\bwas (?:at |on |in |called |named )?$")
+_WAS_AFTER = re.compile(r"^[^、。]{0,12}?(?:だった(?!の[をが])|でした|(?:て|で)い(?:た(?!だ)|ました))")
 _NOW = re.compile(r"\b(?:now|currently|these days|nowadays|since then|at present)\b|今は|いまは|現在|これから|今では|今の")
 
 # people: concept -> words, so that 妹 and "sister" are one; a fact about them knows them by its own text
@@ -157,9 +159,9 @@ _PEOPLE = {
     "wife": "wife 妻 嫁 奥さん 家内", "husband": "husband 夫 旦那 主人", "partner": "partner fiancé fiancée fiance fiancee girlfriend boyfriend 彼氏 恋人 婚約者 パートナー", "ex": "ex 元カレ 元カノ",
     "son": "son 息子 長男 次男", "daughter": "daughter 娘 長女 次女", "friend": "friend buddy pal mate bestie classmate 友人 友達 友だち 親友 ともだち 知人 知り合い 同級生 仲間",
     "colleague": "colleague coworker co-worker workmate deskmate teammate intern 同僚 後輩 先輩 部下 同期 インターン チームメイト", "boss": "boss manager supervisor 上司 部長 課長 社長 店長",
-    "neighbour": "neighbour neighbor 隣の人 隣人 近所の人 お隣さん お隣 ご近所さん 隣の家 向かいの家 隣の席の人", "roommate": "roommate flatmate housemate ルームメイト 同居人", "landlord": "landlord landlady 大家 大家さん",
-    "teacher": "teacher coach tutor instructor 先生 コーチ 担任", "inlaw": "mother-in-law father-in-law brother-in-law sister-in-law in-laws 義母 義父 義兄 義弟 義姉 義妹 義理の母 義理の父 義両親",
-    "client": "client customer クライアント お客さん 取引先", "someone": "someone somebody guy lady woman man 誰か ある人 あの人 常連さん 友人の友人", "children": "kids children 子ども 子供 子どもたち",
+    "neighbour": "neighbour neighbor 隣の人 隣人 近所の人 お隣さん お隣 お向かいさん 向かいの人 ご近所さん 隣の家 向かいの家 隣の席の人", "roommate": "roommate flatmate housemate ルームメイト 同居人", "landlord": "landlord landlady 大家 大家さん",
+    "teacher": "teacher coach tutor instructor コーチ 担任", "inlaw": "mother-in-law father-in-law brother-in-law sister-in-law in-laws 義母 義父 義兄 義弟 義姉 義妹 義理の母 義理の父 義両親",
+    "client": "client customer クライアント お客さん 取引先", "someone": "guy lady woman man 誰か ある人 あの人 常連さん 友人の友人",
 }
 _WORD_TO_PERSON = {word: concept for concept, words in _PEOPLE.items() for word in words.split()}
 _EN_PEOPLE = "|".join(sorted((re.escape(w) for w in _WORD_TO_PERSON if w.isascii() or w[0] == "f"), key=len, reverse=True))
@@ -167,6 +169,13 @@ _JA_PEOPLE = "|".join(sorted((w for w in _WORD_TO_PERSON if not w.isascii() and 
 _EN_PERSON = re.compile(rf"(?<![a-z-])(?P<p>{_EN_PEOPLE})(?P<plural>s)?(?P<own>'s|s')?(?![a-z-])")
 _JA_PERSON = re.compile(rf"(?<![{KANJI}])(?P<p>{_JA_PEOPLE})(?:さん|ちゃん|くん|たち|夫婦|一家|の家)?(?P<role>の|は|が|も|って|によると|いわく|曰く|、)")
 _ME = re.compile(r"(?<![a-z'])(?:i|i'm|i've|i'd|i'll|me|my|mine|we|we're|we've|us|our|ours|user|user's|users)(?![a-z'])")
+_PERSON_PHRASE = re.compile(rf"(?:my|our|the user's|user's|his|her|their|one of my|an|a|the)(?: [a-z]+(?<!'s)){{0,2}}? (?P<q>{_EN_PEOPLE})s?(?:'s|s')?(?![a-z-])")
+_ASIDE = re.compile(r"(?<![a-z])(?:before i forget|while (?:i'm|we're) at it|did i (?:mention|tell you)(?: that)?|as (?:i|we) (?:\w+ )?(?:saw|heard|said|know|mentioned)|i (?:think|guess|believe|heard|hear|hope|suppose|mean|was told|just heard|learned)(?: that)?|"
+                    r"(?:told|tells|asked|showed|reminded) (?:me|us)(?: that| about)?|if you ask me|let me (?:add|say|think|tell you))(?![a-z'])")
+_OPENING = re.compile(r"^(?:(?:oh|and|also|so|but|well|anyway|by the way|apparently|incidentally|speaking of which|for what it's worth|as it happens)[, ]+)+")
+_PERSON_SUBJECT = re.compile(r"(?<!with )(?<!from )(?<!and )(?<!to )(?<!by )(?<!for )(?<!of )# (?!(?:and|or|in|on|at|for|to|with)\b)\w")
+_ME_STRONG = re.compile("私|僕|俺|自分|うち(?:は|の|で|も)|わたし|あたし|ユーザー|我が家")
+_NO_OWNER = {"user", "it", "that", "there", "here", "what", "let", "he", "she", "who", "today", "how", "where", "when", *(f"{d}day" for d in "mon tues wednes thurs fri satur sun".split())}
 _ME_JA = re.compile("私|僕|俺|自分|うち(?:は|の|で|も)|わたし|あたし|ユーザー|我が家|くれ|もら|いただ|勧め|紹介")
 _HONORIFIC = re.compile(rf"(?P<n>[{KANJI}{KATAKANA}ー]{{1,6}})(?:さん|くん|ちゃん|君|先輩|様|氏)(?:の|は|が|も|って)")
 _OWNER = re.compile(r"(?<![\w'])(?P<n>[A-Z][a-zà-þ]+)'s? (?=(?P<rest>(?:\w+ ){0,2}))")
@@ -195,12 +204,14 @@ def _bounded(text: str, start: int, end: int) -> bool:
     """Whether text[start:end] is no piece of a longer word, number or katakana run."""
     first, last = text[start], text[end - 1]
     before, after = text[start - 1] if start else " ", text[end] if end < len(text) else " "
-    if _is_word(first) and _is_word(before) or _is_katakana(first) and _is_katakana(before):
+    if _is_word(first) and _is_word(before):
         return False
+    if _is_katakana(first) and _is_katakana(before) and not (end - start >= 3 and start >= 3 and all(map(_is_katakana, text[start - 3:start]))):
+        return False  # パン in パンダ; but バナナ in バナナアレルギー is a word of a compound
     if first.isdigit() and before in ".,:/" and start > 1 and text[start - 2].isdigit():
         return False
     if _is_katakana(last) and _is_katakana(after):
-        return False
+        return end - start >= 3 and len(text) >= end + 3 and after != "ー" and all(map(_is_katakana, text[end:end + 3]))
     if last.isdigit() and after in ".,:/" and end + 1 < len(text) and text[end + 1].isdigit():
         return False
     if _is_word(last) and _is_word(after):
@@ -321,6 +332,8 @@ class _Fact:
     view: FactView
     versions: list[int] = field(default_factory=list)
     people: set[str] = field(default_factory=set)
+    anchors: tuple[str, ...] = ()
+    own_cues: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -379,6 +392,7 @@ class RuleReading:
                 self.anchors.add(anchor, f)
             about = " ".join([*sorted(anchors), *(normalise(v.text) for v in view.versions), normalise(view.question)])
             fact.people = people_in(about)
+            fact.anchors = tuple(sorted(anchors))
             for record in view.versions:
                 version = _Version(f, record, [], normalise(record.text).rstrip(".。!"), "ja" if re.search("[\u3041-\u30ff]", record.text) else "en")
                 for column, raw in enumerate(record.values):
@@ -406,6 +420,11 @@ class RuleReading:
         self.forms.close()
         self.anchors.close()
         self._matching: dict[tuple, list[int]] = {}
+        for fact in self.facts:
+            for v in fact.versions:
+                hits = self._hits(self.versions[v].text)
+                parts = [p for p in self.versions[v].parts if p in hits]
+                fact.own_cues |= set(self._roles(fact, self.versions[v].text, hits, parts, False).values()) - {"asserted"}
 
     def _parts_of(self, found: values.Found) -> list[int]:
         """Parts whose typed value `found` can be."""
@@ -446,7 +465,7 @@ class RuleReading:
             for fact in anchored[n]:
                 reach[fact] = n
             hits = self._hits(text)
-            somebody = self._somebody_else(text, raw, set(), ()) if not _PRONOUN_START.search(text) else somebody
+            somebody = self._somebody_else(text, raw, None, ()) if not _PRONOUN_START.search(text) else somebody
             if hits:
                 near = set(anchored[n]) | {f for f, at in reach.items() if n - at <= WINDOW}
                 if n + 1 < len(texts):  # "Biscuit. That's my dog's name."
@@ -465,7 +484,7 @@ class RuleReading:
             if f not in near and not self._about(f, text, hits, parts):
                 continue
             spans = [span for p in parts for span in hits[p]]
-            if inherited_somebody and not fact.people or self._somebody_else(text, raw, fact.people, spans):
+            if inherited_somebody and not fact.people or self._somebody_else(text, raw, fact, spans):
                 continue
             roles = self._roles(fact, text, hits, parts, forget)
             shared: list[tuple[int, str]] = []
@@ -533,16 +552,20 @@ class RuleReading:
     def _roles(self, fact: _Fact, text: str, hits: dict, parts: list[int], forget: bool) -> dict[int, str]:
         """part -> 'asserted' | 'past' | 'retired'; asserted wins where a value occurs more than once."""
         newest: dict[int, int] = {}  # column -> newest version order in the sentence
+        oldest: dict[int, int] = {}
         order = {p: max(o for o, v in enumerate(fact.versions) if p in self.versions[v].parts) for p in parts}
         for p in parts:
             column = self.parts[p].column
             newest[column] = max(newest.get(column, -1), order[p])
+            oldest[column] = min(oldest.get(column, 99), order[p])
         result: dict[int, str] = {}
         rank = {"retired": 0, "past": 1, "asserted": 2}
         for p in parts:
             older = order[p] < newest[self.parts[p].column] and not self._same_span(p, parts, hits, order)
-            for span in hits[p]:
-                role = "asserted" if forget and not older else self._role(text, span, self.parts[p], older)
+            for span in hits[p][:3] + hits[p][3:][-3:]:  # a value said a hundred times is judged by its first and last mentions
+                role = "asserted" if forget and not older else self._role(text, span, self.parts[p], older, order[p] < len(fact.versions) - 1, order[p] > oldest[self.parts[p].column])
+                if role != "asserted" and role in fact.own_cues and not older:
+                    role = "asserted"  # the ledger sentence itself says "was" or "never"
                 if p not in result or rank[role] > rank[result[p]]:
                     result[p] = role
         return result
@@ -552,20 +575,28 @@ class RuleReading:
         newer = [q for q in parts if self.parts[q].column == self.parts[p].column and order[q] > order[p]]
         return all(any(s < e2 and s2 < e for s2, e2 in hits[q]) for q in newer for s, e in hits[p])
 
-    def _role(self, text: str, span: tuple[int, int], part: _Part, older: bool) -> str:
+    def _role(self, text: str, span: tuple[int, int], part: _Part, older: bool, old: bool, newer: bool) -> str:
+        """Role of one value hit. `older`: the sentence also has the part's newer value; `old`: the version is not the last;
+        `newer`: the sentence also has an older value, which is then what a past cue is about."""
         start, end = span
         before, after = text[max(0, start - 90):start], text[end:end + 60]
         clause = re.split(r"[;()。.!?]\s|[;()。]| but |、(?=今|いま|現在)", before)[-1]
         past = [m for m in _PAST.finditer(clause)]
-        if past and not _NOW.search(clause[past[-1].end():]) or _PAST_AFTER.search(after):
+        if newer:
+            pass
+        elif past and not _NOW.search(clause[past[-1].end():]) or _PAST_AFTER.search(after):
             return "past"
-        if older:
-            return "past" if _WAS.search(clause) and not _NOW.search(clause) or _WAS_AFTER.search(after) else "retired"
         narrow = re.split(r", |、|;|:|：", clause)[-1]
         match = _RETIRED_BEFORE.search(narrow)
         if match and (match.groupdict().get("already") is None or _ALREADY_NOT.search(after)):
             return "retired"
         if _RETIRED_AFTER.search(after):
+            return "retired"
+        if older and re.search(r"\bfrom\b[^,;]{0,20}$", clause):
+            return "retired"
+        if older and _WAS.search(clause) and not _NOW.search(clause) or old and (_WAS_AFTER.search(after) or _WAS_NEXT.search(clause)):
+            return "past"  # "was" alone says that it is over only where a newer version is known
+        if older:
             return "retired"
         if part.kind is None and _JAPANESE_MOVE.search(after):
             return "retired"
@@ -583,39 +614,47 @@ class RuleReading:
             return "retired"
         return "asserted"
 
-    def _somebody_else(self, text: str, raw: str, known: set[str], spans: Sequence[tuple[int, int]]) -> bool:
+    def _somebody_else(self, text: str, raw: str, fact: _Fact | None, spans: Sequence[tuple[int, int]]) -> bool:
         """Whether the sentence is about a person whom the fact does not know. `spans` are the value hits: a person named
         inside a value ("Aunt Mary's Cafe") is part of the value."""
-        inside = lambda m: any(s < m.end() and m.start() < e for s, e in spans)  # noqa: E731
-        english = [m for m in _EN_PERSON.finditer(text) if _WORD_TO_PERSON[m["p"]] not in known and not inside(m)]
+        known, anchors = (fact.people, fact.anchors) if fact else (set(), ())
+
+        def inside(match: re.Match) -> bool:
+            return any(s < match.end() and match.start() < e for s, e in spans)
+
+        english = [m for m in _EN_PERSON.finditer(text) if _WORD_TO_PERSON[m["p"]] not in known and not inside(m)
+                   and (m["p"] != "partner" or re.search(r"(?:my|his|her|their|our|'s) $", text[:m.start()]))]  # a tennis partner is no partner
         if english:
-            rest = re.sub(rf"(?:my|our|the user's|user's|his|her|their|one of my|a|an|the)(?: [a-z]+(?<!'s)){{0,2}}? (?:{_EN_PEOPLE})s?(?:'s|s')?(?![a-z-])", " # ", text)
-            rest = re.sub(" +", " ", rest).strip()
-            subject = r"^(?:[a-z]+, )?(?:oh,? |also,? |and |so |by the way,? |apparently,? |today |yesterday )*"
-            if not _ME.search(rest) and not any(name and re.search(rf"(?<![a-z]){re.escape(name)}(?![a-z])", rest) for name in self.subject if name.isascii()):
-                if re.search(subject + "# ", rest) or any(m["own"] for m in english) or re.search(r"# (?:\w+ ){0,2}(?:is|was|has|had|lives|works|takes|goes|plays|likes|swims|got|wants|pays|drives|moved|just|also|keeps)\b", rest):
-                    return True
-                if re.search(r"\b(?:of|by|for|belongs to) # ", rest):
-                    return True
-            if any(m["own"] and not _ME.search(text[m.end():]) for m in english) or _THEIR.search(text) and not re.search(r"(?<![a-z'])(?:i|i'm|my|we|our)(?![a-z'])", rest):
+            rest = _ASIDE.sub(" ", _PERSON_PHRASE.sub(lambda m: m[0] if _WORD_TO_PERSON[m["q"]] in known else " # ", text))
+            rest = _OPENING.sub("", re.sub(" +", " ", rest).strip())
+            mine = _ME.search(rest) or any(re.search(rf"(?<![a-z]){re.escape(name)}(?![a-z])", rest) for name in self.subject if name.isascii())
+            if not mine and (any(m["own"] for m in english) or _PERSON_SUBJECT.search(rest) or re.search(r"\b(?:of|by|for|belongs to) # ", rest)):
                 return True
+            for match in english:
+                owned = text[match.end():match.end() + 30]
+                if match["own"] and (not _ME.search(text[match.end():]) or any(anchor in owned for anchor in anchors if len(anchor) > 2)):
+                    return True
+            if _THEIR.search(text) and not re.search(r"(?<![a-z'])(?:i|i'm|my|we|our)(?![a-z'])", rest):
+                return True
+        hearsay = bool(_HEARSAY.search(text))
         for match in _JA_PERSON.finditer(text):
             if _WORD_TO_PERSON[match["p"]] in known or inside(match):
                 continue
             rest = re.sub(rf"(?:私|僕|俺|うち|わたし|ユーザー)の(?={match['p']})", "", text)
-            if not _ME_JA.search(rest[rest.find(match["p"]):]) and not re.search(r"私|僕|俺|ユーザー", rest[:rest.find(match["p"])]):
+            at = rest.find(match["p"])
+            if not (_ME_STRONG if hearsay else _ME_JA).search(rest[at:]) and not re.search(r"私|僕|俺|ユーザー", rest[:at]):
                 return True
         for match in _HONORIFIC.finditer(text):
-            if match["n"] not in self.subject and not inside(match) and not any(match["n"] in name or name in match["n"] for name in self.subject if name) \
-                    and match["n"] not in _WORD_TO_PERSON and match["n"] not in ("お客", "皆", "奥", "娘", "息子", "歯医者", "医者") and not _ME_JA.search(text):
+            name = match["n"]
+            if not inside(match) and not any(name in known or known in name for known in self.subject) and name not in _WORD_TO_PERSON \
+                    and name not in ("お客", "皆", "奥", "娘", "息子", "歯医者", "医者") and not _ME_JA.search(text):
                 return True
-        for match in _OWNER.finditer(raw):
-            name = match["n"].lower()
-            if name in self.subject or name in ("user", "it", "that", "there", "here", "what", "let", "he", "she", "who", "today", "mother", "tuesday", "monday", "wednesday", "thursday", "friday", "saturday", "sunday") \
-                    or name in _WORD_TO_PERSON or any(name in text[s:e] for s, e in spans):
-                continue
-            if self.subject and not _ME.search(text) and match.end() - match.start() > 3 and re.search(rf"(?<!\w){match['n']}'s?(?!\w)", raw):
-                return True
+        if self.subject and not _ME.search(text):
+            for match in _OWNER.finditer(raw):
+                name = match["n"].lower()
+                if match[0].rstrip().endswith("'s") and name not in self.subject and name not in _NO_OWNER and name not in _WORD_TO_PERSON \
+                        and not any(name in text[s:e] for s, e in spans):
+                    return True
         return False
 
     # answering
