@@ -125,12 +125,11 @@ def _metric(hits: Mapping[str, Mapping], pairs: Sequence[tuple[str, str]]) -> di
 
 def _index(there: Mapping[str, Sequence[analyze.Unit]], pairs, *, seed: int, resamples: int, floor: float):
     """Differences of the index by the paired cluster bootstrap: one draw of personas serves all systems."""
-    personas = [p for p in dict.fromkeys(u.persona.id for units in there.values() for u in units)
-                if all(p in {u.persona.id for u in units} for units in there.values())]
+    by_persona = {label: {u.persona.id: u for u in units} for label, units in there.items()}
+    personas = [p for p in next(iter(by_persona.values())) if all(p in units for units in by_persona.values())]
     if not personas:
         return [], {}
-    totals = {label: analyze.Totals([next(u for u in units if u.persona.id == p) for p in personas], "page")
-              for label, units in there.items()}
+    totals = {label: analyze.Totals([units[p] for p in personas], "page") for label, units in by_persona.items()}
 
     def index(label: str, weights: np.ndarray) -> np.ndarray:
         return analyze.index_of(totals[label].rates(weights), floor)["index"]
