@@ -388,6 +388,7 @@ FAILURES = {
     "dump of texts": ("def dump(self):\n    return ['a'] if self.texts else []", "no Memory"),
     "dump of none": ("def dump(self):\n    return None", "not a list"),
     "layer": ("def dump(self):\n    return [Memory('1', 'a', layer='gone')] if self.texts else []", "layer"),
+    "dates": ("def dump(self):\n    return [Memory('1', 'a', created=1741944600)] if self.texts else []", "created is no text"),
     "open": ("def open(self, space, workdir, endpoint=None):\n    raise OSError('locked')", "open: .*locked"),
     "close": ("def close(self):\n    raise OSError('unsaved')", "unsaved"),
     "not empty": ("def dump(self):\n    return [Memory('1', 'from another life')]", "not empty"),
@@ -401,6 +402,25 @@ def test_a_failure_names_operation_and_item_and_leaves_no_rows(tmp_path, name):
     with pytest.raises(SystemFailure, match=message):
         ingest.ingest_unit(unit_of(tmp_path, adapter(tmp_path, body)))
     assert not (tmp_path / "stores" / "unit").exists()
+
+
+def test_hostile_memories_and_results_survive_as_they_are(run_folder, tmp_path):
+    system = adapter(tmp_path, r"""
+        HOSTILE = ["lone \ud800 surrogate", "nul \x00 bell \x07", "line\u2028and\u0085", "<script>alert(1)</script>", "", "x" * 1_000_000]
+
+        def dump(self):
+            return [Memory(f"id \udfff {n}", one) for n, one in enumerate(self.HOSTILE)] if self.texts else []
+
+        def search(self, query, k, when=None):
+            return Results([Hit(one, f"\ud800{n}") for n, one in enumerate(self.HOSTILE)])
+    """)
+    (row,) = ingest.run(run_folder, parameters(system=system))
+    assert row["failed"] == "none"
+    hostile = ["lone \ud800 surrogate", "nul \x00 bell \x07", "line\u2028and\u0085", "<script>alert(1)</script>", "", "x" * 1_000_000]
+    assert [row["text"] for row in read_jsonl(run_folder / "memories.jsonl") if row["unit"] == "en-01/raw"] == hostile
+    (first, *_) = read_jsonl(run_folder / "contexts.jsonl")
+    assert [item["text"] for item in first["items"][:5]] == hostile[:5] and first["tokens"] <= 1000
+    assert first["items"][5]["text"] == "x" * len(first["items"][5]["text"]) and first["used"] == 6
 
 
 def test_repeated_and_missing_ids_get_numbers(tmp_path):

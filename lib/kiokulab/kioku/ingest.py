@@ -232,6 +232,9 @@ def _checked(memories: Any) -> list[Memory]:
     for n, memory in enumerate(memories):
         if not isinstance(memory, Memory) or not isinstance(memory.text, str) or memory.layer not in LAYERS:
             raise SystemFailure(f"dump gave an entry that is no Memory with a text and a layer of {LAYERS}, at {n}: {str(memory)[:200]}")
+        for name in ("created", "valid_from", "valid_to", "kind", "source"):
+            if not isinstance(getattr(memory, name), str | None):
+                raise SystemFailure(f"dump gave a memory whose {name} is no text: {getattr(memory, name)!r:.200}")
     return [memory if isinstance(memory.id, str) and memory.id else replace(memory, id=f"#{n:05d}") for n, memory in enumerate(memories)]
 
 
