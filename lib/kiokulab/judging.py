@@ -134,7 +134,7 @@ _RETIRED_AFTER = re.compile(
 _ALREADY_NOT = re.compile(r"^[^、。]{0,14}(?:ない|ません|なくな|なかった|やめ)")
 _JAPANESE_MOVE = re.compile(r"^[^、。]{0,4}から[^、。]{1,20}?(?:に|へ)(?:[^、。]{0,6}?)(?:変|移|替|換|引っ越|引越|乗り換|切り替|改|転|更新)")
 _TO = re.compile(r"^(?: [^ ,;:.]+){0,3}? ?(?:to\b|into\b|→|->|=>)")
-_CHANGE_VERB = re.compile(
+CHANGE_VERB = re.compile(
     r"\b(?:mov(?:e|ed|ing)|chang(?:e|ed|ing|es)|switch(?:ed|ing)?|shift(?:ed)?|went|go(?:es|ing)?|pushed|bumped|reschedul\w+|updat\w+|swapp\w+|renam\w+|rais\w+|increas\w+|decreas\w+|dropp?\w*|cut|up|down|transferr\w+|convert\w+|traded|"
     r"extend\w+|shorten\w+|lower\w+|grew|jump\w+)\b|変|移|ずら|替|換|引っ越|切り替|改|伸|延|減|増|上が|下が|早|遅|更新|値上|値下|なっ|なり|した|しま")
 _PAST = re.compile(
@@ -167,7 +167,7 @@ _WORD_TO_PERSON = {word: concept for concept, words in _PEOPLE.items() for word 
 _EN_PEOPLE = "|".join(sorted((re.escape(w) for w in _WORD_TO_PERSON if w.isascii() or w[0] == "f"), key=len, reverse=True))
 _JA_PEOPLE = "|".join(sorted((w for w in _WORD_TO_PERSON if not w.isascii() and w[0] != "f"), key=len, reverse=True))
 _EN_PERSON = re.compile(rf"(?<![a-z-])(?P<p>{_EN_PEOPLE})(?P<plural>s)?(?P<own>'s|s')?(?![a-z-])")
-_JA_PERSON = re.compile(rf"(?<![{KANJI}])(?P<p>{_JA_PEOPLE})(?:さん|ちゃん|くん|たち|夫婦|一家|の家)?(?P<role>の|は|が|も|って|によると|いわく|曰く|、)")
+_JA_PERSON = re.compile(rf"(?<![{KANJI}])(?P<p>{_JA_PEOPLE})(?:さん|ちゃん|くん|たち|夫婦|一家|の家|のところ|んち|の会社)?(?P<role>の|は|が|も|って|によると|いわく|曰く|、)")
 _ME = re.compile(r"(?<![a-z'])(?:i|i'm|i've|i'd|i'll|me|my|mine|we|we're|we've|us|our|ours|user|user's|users)(?![a-z'])")
 _PERSON_PHRASE = re.compile(rf"(?:my|our|the user's|user's|his|her|their|one of my|an|a|the)(?: [a-z]+(?<!'s)){{0,2}}? (?P<q>{_EN_PEOPLE})s?(?:'s|s')?(?![a-z-])")
 _ASIDE = re.compile(r"(?<![a-z])(?:before i forget|while (?:i'm|we're) at it|did i (?:mention|tell you)(?: that)?|as (?:i|we) (?:\w+ )?(?:saw|heard|said|know|mentioned)|i (?:think|guess|believe|heard|hear|hope|suppose|mean|was told|just heard|learned)(?: that)?|"
@@ -187,6 +187,58 @@ def people_in(text: str) -> set[str]:
     """Concepts of the persons that a normalised text names."""
     found = {_WORD_TO_PERSON[m["p"]] for m in _EN_PERSON.finditer(text)}
     return found | {_WORD_TO_PERSON[m[0]] for m in re.finditer(_JA_PEOPLE, text)}
+
+
+def somebody_else(text: str, raw: str, known: set[str], anchors: Sequence[str], spans: Sequence[tuple[int, int]], user: set[str]) -> bool:
+    """Whether the sentence is about a person who is not `known`. `text` is normalised, `raw` is not; `spans` are value
+    hits: a person named inside a value ("Aunt Mary's Cafe") is part of the value; `user` are the user's names."""
+    def inside(match: re.Match) -> bool:
+        return any(s < match.end() and match.start() < e for s, e in spans)
+
+    english = [m for m in _EN_PERSON.finditer(text) if _WORD_TO_PERSON[m["p"]] not in known and not inside(m)
+               and (m["p"] != "partner" or re.search(r"(?:my|his|her|their|our|'s) $", text[:m.start()]))]  # a tennis partner is no partner
+    if english:
+        rest = _ASIDE.sub(" ", _PERSON_PHRASE.sub(lambda m: m[0] if _WORD_TO_PERSON[m["q"]] in known else " # ", text))
+        rest = _OPENING.sub("", re.sub(" +", " ", rest).strip())
+        mine = _ME.search(rest) or any(re.search(rf"(?<![a-z]){re.escape(name)}(?![a-z])", rest) for name in user if name.isascii())
+        if not mine and (any(m["own"] for m in english) or _PERSON_SUBJECT.search(rest) or re.search(r"\b(?:of|by|for|belongs to) # ", rest)):
+            return True
+        for match in english:
+            owned = text[match.end():match.end() + 30]
+            if match["own"] and (not _ME.search(text[match.end():]) or any(anchor in owned for anchor in anchors if len(anchor) > 2)):
+                return True
+        if _THEIR.search(text) and not re.search(r"(?<![a-z'])(?:i|i'm|my|we|our)(?![a-z'])", rest):
+            return True
+    hearsay = bool(_HEARSAY.search(text))
+    for match in _JA_PERSON.finditer(text):
+        if _WORD_TO_PERSON[match["p"]] in known or inside(match):
+            continue
+        rest = re.sub(rf"(?:私|僕|俺|うち|わたし|ユーザー)の(?={match['p']})", "", text)
+        at = rest.find(match["p"])
+        if not (_ME_STRONG if hearsay else _ME_JA).search(rest[at:]) and not re.search(r"私|僕|俺|ユーザー", rest[:at]):
+            return True
+    for match in _HONORIFIC.finditer(text):
+        name = match["n"]
+        if not inside(match) and not any(name in known or known in name for known in user) and name not in _WORD_TO_PERSON \
+                and name not in ("お客", "皆", "奥", "娘", "息子", "歯医者", "医者") and not _ME_JA.search(text):
+            return True
+    if user and not _ME.search(text):
+        for match in _OWNER.finditer(raw):
+            name = match["n"].lower()
+            if match[0].rstrip().endswith("'s") and name not in user and name not in _NO_OWNER and name not in _WORD_TO_PERSON \
+                    and not any(name in text[s:e] for s, e in spans):
+                return True
+    return False
+
+
+def names_of(subject: str | None) -> set[str]:
+    """Normalised pieces of a user's name."""
+    return {normalise(piece) for piece in re.split(r"[\s・]+", subject) if piece} | {normalise(subject).replace(" ", "")} if subject else set()
+
+
+def somebody_owns(sentence: str, known: set[str], subject: str | None = None) -> bool:
+    """Whether a sentence is about a person who is neither the user nor `known` (concepts of `people_in`)."""
+    return somebody_else(normalise(sentence), sentence, known, (), (), names_of(subject))
 
 
 # --- index of forms ---------------------------------------------------------------------------------------------
@@ -365,7 +417,7 @@ class RuleReading:
 
     def __init__(self, judge: RuleJudge, facts: Sequence[FactView], memories: Sequence[StoredText], subject: str | None):
         self.judge = judge
-        self.subject = {normalise(piece) for piece in re.split(r"[\s・]+", subject) if piece} | {normalise(subject).replace(" ", "")} if subject else set()
+        self.subject = names_of(subject)
         self._compile(facts)
         self.ids: list[str] = []
         self.layers: list[str] = []
@@ -604,58 +656,19 @@ class RuleReading:
             follow = next((f for f in self._founds if f.start >= end and f.start - end <= 24 and f.kind == part.kind), None)
             if follow:
                 between = text[end:follow.start]
-                if re.fullmatch(r"[^、。]{0,3}から[^、。]{0,8}", between) and _CHANGE_VERB.search(text[follow.end:follow.end + 16]):
+                if re.fullmatch(r"[^、。]{0,3}から[^、。]{0,8}", between) and CHANGE_VERB.search(text[follow.end:follow.end + 16]):
                     return "retired"
                 if re.fullmatch(r" ?(?:→|->|=>) ?", between):
                     return "retired"
-                if re.search(r"\bfrom (?:the |about )?$", before) and re.fullmatch(r"[^.;]{0,14}\bto\b[^.;]{0,12}|[^.;]{0,6}-", between) and _CHANGE_VERB.search(before):
+                if re.search(r"\bfrom (?:the |about )?$", before) and re.fullmatch(r"[^.;]{0,14}\bto\b[^.;]{0,12}|[^.;]{0,6}-", between) and CHANGE_VERB.search(before):
                     return "retired"
-        if re.search(r"\bto [^.;]{1,40}\bfrom (?:the |about |my )?$", before) and _CHANGE_VERB.search(before):
+        if re.search(r"\bto [^.;]{1,40}\bfrom (?:the |about |my )?$", before) and CHANGE_VERB.search(before):
             return "retired"
         return "asserted"
 
     def _somebody_else(self, text: str, raw: str, fact: _Fact | None, spans: Sequence[tuple[int, int]]) -> bool:
-        """Whether the sentence is about a person whom the fact does not know. `spans` are the value hits: a person named
-        inside a value ("Aunt Mary's Cafe") is part of the value."""
         known, anchors = (fact.people, fact.anchors) if fact else (set(), ())
-
-        def inside(match: re.Match) -> bool:
-            return any(s < match.end() and match.start() < e for s, e in spans)
-
-        english = [m for m in _EN_PERSON.finditer(text) if _WORD_TO_PERSON[m["p"]] not in known and not inside(m)
-                   and (m["p"] != "partner" or re.search(r"(?:my|his|her|their|our|'s) $", text[:m.start()]))]  # a tennis partner is no partner
-        if english:
-            rest = _ASIDE.sub(" ", _PERSON_PHRASE.sub(lambda m: m[0] if _WORD_TO_PERSON[m["q"]] in known else " # ", text))
-            rest = _OPENING.sub("", re.sub(" +", " ", rest).strip())
-            mine = _ME.search(rest) or any(re.search(rf"(?<![a-z]){re.escape(name)}(?![a-z])", rest) for name in self.subject if name.isascii())
-            if not mine and (any(m["own"] for m in english) or _PERSON_SUBJECT.search(rest) or re.search(r"\b(?:of|by|for|belongs to) # ", rest)):
-                return True
-            for match in english:
-                owned = text[match.end():match.end() + 30]
-                if match["own"] and (not _ME.search(text[match.end():]) or any(anchor in owned for anchor in anchors if len(anchor) > 2)):
-                    return True
-            if _THEIR.search(text) and not re.search(r"(?<![a-z'])(?:i|i'm|my|we|our)(?![a-z'])", rest):
-                return True
-        hearsay = bool(_HEARSAY.search(text))
-        for match in _JA_PERSON.finditer(text):
-            if _WORD_TO_PERSON[match["p"]] in known or inside(match):
-                continue
-            rest = re.sub(rf"(?:私|僕|俺|うち|わたし|ユーザー)の(?={match['p']})", "", text)
-            at = rest.find(match["p"])
-            if not (_ME_STRONG if hearsay else _ME_JA).search(rest[at:]) and not re.search(r"私|僕|俺|ユーザー", rest[:at]):
-                return True
-        for match in _HONORIFIC.finditer(text):
-            name = match["n"]
-            if not inside(match) and not any(name in known or known in name for known in self.subject) and name not in _WORD_TO_PERSON \
-                    and name not in ("お客", "皆", "奥", "娘", "息子", "歯医者", "医者") and not _ME_JA.search(text):
-                return True
-        if self.subject and not _ME.search(text):
-            for match in _OWNER.finditer(raw):
-                name = match["n"].lower()
-                if match[0].rstrip().endswith("'s") and name not in self.subject and name not in _NO_OWNER and name not in _WORD_TO_PERSON \
-                        and not any(name in text[s:e] for s, e in spans):
-                    return True
-        return False
+        return somebody_else(text, raw, known, anchors, spans, self.subject)
 
     # answering
     def states(self, sentence: str) -> list[str]:
