@@ -26,3 +26,14 @@ def shared():
         return path
 
     return find
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """The toy track of tests/fixtures/toy, writing to a folder of its own. Gives that folder."""
+    place = REPOSITORY / "tests" / "fixtures" / "toy"
+    monkeypatch.syspath_prepend(str(place))
+    monkeypatch.setenv("PYTHONPATH", str(place))
+    monkeypatch.setenv("KIOKULAB_OUTPUTS", str(tmp_path / "outputs"))
+    monkeypatch.setenv("KIOKULAB_TOY_COUNT", str(tmp_path / "count.txt"))
+    return tmp_path

@@ -108,6 +108,7 @@ class Kernels:
                 pass
         for kernel in self.started:
             kernel.kill()
+        end_left_over(self.token)  # children of a kernel that was killed
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _start_ahead(self) -> None:
@@ -138,6 +139,19 @@ class Kernels:
         return future
 
 
+def end_left_over(token: str) -> None:
+    """End every process that carries a runner's token."""
+    import psutil
+
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get("KIOKULAB_RUNNER") == token:
+                process.kill()
+                process.wait(10)
+        except psutil.Error:
+            pass  # gone by itself, or not ours
+
+
 class _RunnerEngine(Engine):
     """papermill's own way of running cells, on a kernel that is already started."""
 
@@ -152,6 +166,7 @@ class _RunnerEngine(Engine):
             client.papermill_execute_cells()
             client.nb.metadata["language_info"] = client.wait_for_reply(client.kc.kernel_info())["content"]["language_info"]
             client.set_widgets_metadata()
+            options["kernel"].kill()  # with its children, while they can still be found as its children
 
 
 papermill_engines.register("kiokulab", _RunnerEngine)

@@ -6,6 +6,7 @@ it. `receipt.json` sums them up; the executed notebooks carry a stamp of it. `ve
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import html
 import importlib
@@ -16,6 +17,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -25,7 +27,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kiokulab import __version__
-from kiokulab.errors import InputError, VerificationFailed
+from kiokulab.errors import InputError, KiokuLabError, VerificationFailed
 from kiokulab.files import digest, dumps, sha256_file, write_atomic
 from kiokulab.params import Params, edition_digest, edition_folder, outputs_root, root, track_module
 
@@ -134,6 +136,7 @@ class Step:
     folder: Path
     identity: dict[str, Any]
     started: float = field(default_factory=time.time)
+    faults: list[str] = field(default_factory=list)
 
 
 # --- identity and place -----------------------------------------------------------------------------------------
@@ -209,6 +212,7 @@ def begin(name: str, params: Params) -> Step:
                 raise InputError(f"{path} is not what step {earlier} wrote", str(folder / path), f"Run the notebook {earlier} again")
     _clear(folder, steps, name)
     step = Step(name, params, folder, what)
+    _watch(step)
     write_receipt(folder, params, what, status="running", reason=f"step {name} has begun")
     return step
 
@@ -226,8 +230,45 @@ def _clear(folder: Path, steps: tuple[str, ...], name: str) -> None:
         (folder / path).unlink(missing_ok=True)
 
 
+def _watch(step: Step) -> None:
+    """Note what goes wrong beside the cells and would leave no trace in a notebook's verdict: an exception in a thread or a
+    task that nobody awaits, a shell line that fails."""
+    before = threading.excepthook
+
+    def in_thread(hook: Any) -> None:
+        step.faults.append(f"thread {hook.thread.name if hook.thread else '?'}: {hook.exc_type.__name__}: {hook.exc_value}")
+        before(hook)
+
+    threading.excepthook = in_thread
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None:
+        return
+
+    def after_cell(result: Any) -> None:
+        if code := shell.user_ns.pop("_exit_code", 0):
+            step.faults.append(f"a shell line ended with exit code {code}")
+
+    shell.events.register("post_run_cell", after_cell)
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+
+    def in_task(loop: Any, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        step.faults.append(f"task: {type(error).__name__}: {error}" if error else f"task: {context.get('message')}")
+        loop.default_exception_handler(context)
+
+    loop.set_exception_handler(in_task)
+
+
 def finish(step: Step) -> None:
-    """End a step: write its proof, bring receipt.json up to date, and show the receipt. The last call of a notebook."""
+    """End a step: write its proof, bring receipt.json up to date, and show the receipt. The last call of a notebook.
+
+    Raises KiokuLabError where something failed beside the cells since `begin`: the step is then not done.
+    """
+    if step.faults:
+        raise KiokuLabError(f"step {step.name} is not done, something failed beside its cells: {'; '.join(step.faults)}")
     track, folder = track_module(step.params.track), step.folder
     earlier = [read_proof(folder, name) for name in track.STEPS[: track.STEPS.index(step.name)]]
     inputs = {path: known for proof in earlier for path, known in proof.outputs.items() if not path.startswith("logs/")}

@@ -456,8 +456,10 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         file.seek(0)
         before = file.read().split()
-        if len(before) == 2:
-            _end_left_over(before[1])
+        if len(before) == 2:  # a killed command's kernels may not have noticed yet
+            from kiokulab.kernels import end_left_over
+
+            end_left_over(before[1])
         yield
     finally:
         path.unlink(missing_ok=True)
@@ -469,19 +471,6 @@ def _own_lock(folder: Path, token: str) -> None:
     with open(folder / receipts.LOCK, "r+", encoding="utf-8") as file:
         file.truncate()
         file.write(f"{os.getpid()} {token}\n")
-
-
-def _end_left_over(token: str) -> None:
-    """End what a killed command left: processes that carry its token and have not noticed yet."""
-    import psutil
-
-    for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and process.environ().get("KIOKULAB_RUNNER") == token:
-                process.kill()
-                process.wait(10)
-        except psutil.Error:
-            pass  # gone by itself, or not ours
 
 
 @contextmanager
