@@ -139,7 +139,7 @@ def test_dataset_of_100_is_made_twice_alike(tmp_path):
 
 def test_dataset_default_folder_and_bad_numbers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert g.make_dataset(7, 2).as_posix() == "data/kioku/seed7-2"
+    assert g.make_dataset(7, 2).as_posix() == "outputs/editions/kioku/seed7-n2"
     with pytest.raises(InputError, match="PERSONAS"):
         g.make_dataset(7, 0)
 

@@ -26,6 +26,7 @@ from kiokulab.kioku.records import Edition, Fact, Persona, Question, SessionReco
 from kiokulab.kioku.template import FORGET_KINDS, LANGUAGES, Slot, Value, Vocabulary, expand, in_register, load_vocabulary, prefixed
 
 GENERATOR_VERSION = 1  # bumped whenever a byte of a generated edition could change
+audit = auditing.audit  # also known by this name
 FACTS, SESSIONS, CHANGES, FORGETS, NEAR_MISSES = 40, 30, 10, 4, 7
 LEDGER_PARAMETERS = {"facts": FACTS, "sessions": SESSIONS, "changes": CHANGES, "forgets": FORGETS, "partial_changes": 4, "near_misses": 6}
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -241,10 +242,10 @@ def seal(folder: str | Path, *, name: str | None = None, notes: str = "", licenc
 
 
 def make_dataset(seed: int, personas: int, out: str | Path | None = None) -> Path:
-    """`make dataset SEED=… PERSONAS=…`: the folder of the edition made (data/kioku/seed<seed>-<personas> by default)."""
+    """`make dataset SEED=… PERSONAS=…`: the folder of the edition made (outputs/editions/kioku/seed<seed>-n<personas> by default)."""
     if personas < 1:
         raise InputError(f"{personas} personas cannot be made", "PERSONAS", "Give 1 or more")
-    folder = Path(out) if out else Path("data/kioku") / f"seed{seed}-{personas}"
+    folder = Path(out) if out else Path("outputs/editions/kioku") / f"seed{seed}-n{personas}"
     write_edition(folder, seed, personas)
     return folder
 

@@ -313,7 +313,10 @@ def expand(template: str, rng: random.Random, fill: dict[str, str] | None = None
     if language == "en":  # "a {feel} day" with "odd"
         result = re.sub(r"\b([Aa]) \{(\w+)\}", lambda m: f"{m[1]}{'n' if (fill or {})[m[2]][:1].lower() in 'aeiou' else ''} {{{m[2]}}}", result)
     result = _PLACE.sub(lambda match: (fill or {})[match[1]], result)
-    return capitalise(result) if language == "en" else result
+    return capitalise(result) if language == "en" else _DOUBLED.sub(r"毎\1", result)
+
+
+_DOUBLED = re.compile("毎([朝晩夜])の?[朝夜](?=[0-9])")  # 毎朝 in the template and 朝7時 as the value
 
 
 def capitalise(text: str) -> str:
