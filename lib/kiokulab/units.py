@@ -35,6 +35,7 @@ from kiokulab.errors import InputError
 from kiokulab.files import dumps, write_atomic
 
 SECRET_NAME = re.compile(r"(API_?KEY|ACCESS_?KEY|SIGNING_?KEY|PRIVATE_?KEY|_KEY$|TOKEN|SECRET|PASSW|CREDENTIAL)", re.I)
+CONNECT_S = 15  # for a Dask scheduler to answer
 ATTEMPTS = 2  # a unit whose process was killed is tried once more; one that raised is not: it would raise again
 
 
@@ -168,12 +169,16 @@ def _reason(error: BaseException) -> str:
 
 
 def _watch_parent(parent: int) -> None:
-    """End this process and its group when its parent is gone, so that a killed run leaves nothing behind. (The kernel's
-    own parent-death signal is bound to the thread that forked, which may end before the process; so: a look twice a second.)"""
+    """End this process and its group when whoever called `run_units` is gone, so that a killed run leaves nothing behind.
+    (The operating system's parent-death signal is bound to the thread that forked, which may end before the process does.)"""
+    caller = multiprocessing.parent_process()  # the caller, and not the fork server, which lives as long as its children
 
     def look() -> None:
         while os.getppid() == parent:
-            time.sleep(0.5)
+            if caller is None:
+                time.sleep(0.5)
+            elif connection.wait([caller.sentinel], timeout=0.5):
+                break
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=look, daemon=True).start()
@@ -340,13 +345,12 @@ def _run_on_dask(
     if not scheduler:
         raise InputError("engine dask needs a scheduler", "parameter scheduler", "For example SCHEDULER=tcp://127.0.0.1:8786")
     try:
-        client = Client(scheduler, timeout="15s", set_as_default=False)
-    except (OSError, ValueError) as error:
+        client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
         raise InputError(f"no Dask scheduler answers at {scheduler} ({error})", "parameter scheduler") from None
     with client:
-        futures = {client.submit(_on_worker, function, unit, timeout_s, pure=False, key=f"kiokulab-{os.getpid()}-{time.time_ns()}-{n}"): unit["unit"]
-                   for n, unit in enumerate(units)}
-        for future in as_completed(futures):
+        futures = {client.submit(_on_worker, function, unit, timeout_s, pure=False): unit["unit"] for unit in units}
+        for future in as_completed(futures, loop=client.loop):
             if future.status == "finished":
                 answer = future.result()
                 done(futures[future], answer.get("result"), answer.get("reason"))
