@@ -45,7 +45,8 @@ def test_one_megabyte_in_one_line(line):
     ("iPhone 15 Proを使っている", "ja"), ("I ate たこ焼き in Osaka", "en"), ("犬の名前はBiscuit", "ja"), ("18:30", "und"), ("2025-03-14 850", "und"), ("Biscuit", "und"),
     ("Mary Smith", "und"), ("田中太郎", "und"), ("ビスケット", "und"), ("Je voudrais un café s'il vous plaît, merci beaucoup", "other"), ("Ich habe einen Hund und eine Katze zu Hause", "other"),
     ("Привет, как дела", "other"), ("나는 개를 키운다", "other"), ("我们今天去公园玩你呢", "other"), ("東京都在住会社員", "ja"), ("", "und"), ("🎉🎉", "und"), ("\ud800\ud800", "und"),
-    ("https://example.org/the/page", "und"), ("The user's dog is called ビスケット", "en"), ("dentist: Tuesday 6 pm", "en"),
+    ("I run 6 km twice a week.", "en"), ("Let me give you some context.", "en"), ("Do languages get simpler over time?", "en"), ("Vado in piscina il martedì alle sei", "other"),
+    ("Ik woon in een klein huis in de stad", "other"), ("https://example.org/the/page", "und"), ("The user's dog is called ビスケット", "en"), ("dentist: Tuesday 6 pm", "en"),
 ])
 def test_language(text, want):
     assert language_of(text) == want

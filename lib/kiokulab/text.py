@@ -137,7 +137,10 @@ _ENGLISH = frozenset(
     "an has have had does did do not no will would can could should been being who what when where which every each also user user's "
     "likes lives works wants prefers moved named called takes goes plays drinks eats wakes about after before until since than into "
     "there here just now never always please thanks monday tuesday wednesday thursday friday saturday sunday january february march april june july august "
-    "september october november december am pm sounds great nice good remember forget anymore longer usually".split())
+    "september october november december am pm me us him them some any all more most much many get gets got make makes give gives let run runs "
+    "week weeks day days month months year years time twice once over under out up down off new old first last next how why because if then so but or only just very too than as by into each other "
+    "another something someone anything nothing everything people thing things home house name day today tomorrow yesterday morning evening night think know want need feel went come came said say says "
+    "told tell see saw look find found keep kept put start started still again back well really maybe every often sometimes while where whose it's that's don't can't won't isn't let's there's he's she's sounds great nice good remember forget anymore longer usually".split())
 _PROPER = re.compile(r"[A-ZÀ-Þ][\w'.-]*|[A-Z]+|&|of|de|van|von|da|the")
 
 
@@ -184,7 +187,7 @@ def _latin_script(text: str, words: list[str], languages: tuple[str, ...]) -> st
     if latin == ["en"] and any(w in _ENGLISH for w in lower):
         # words such as "a" and "on" live in other languages too: the rest must not look foreign
         english = sum(w in _ENGLISH for w in lower)
-        if english >= 2 or english * 5 >= len(lower) and not re.search("[À-ɏ]", text):
+        if english >= 2 and english * 6 >= len(lower) or english * 5 >= len(lower) and not re.search("[À-ɏ]", text):
             return "en"
     names = all(w[0].isupper() or len(w) < 2 for w in words)
     if names and len(words) <= 5:
