@@ -326,8 +326,9 @@ def capitalise(text: str) -> str:
 
 
 _LOWERED = {"My", "The", "A", "An", "Our", "On", "At", "In", "If", "When", "For", "There's", "There", "We", "We've", "Every", "You", "You'll",
-            "As", "Long", "No", "Please", "To", "It", "It's", "They", "They've", "New", "From", "Since", "With", "Could", "Forget", "Same",
-            "Whenever", "Another", "People", "All", "Put", "Keep", "One"}
+            "Please", "To", "It", "It's", "They", "They've", "New", "From", "Since", "With", "Could", "Forget", "Same",
+            "Whenever", "Another", "People", "All", "Put", "Keep", "One", "Guitar", "Tennis", "Physio",
+            "Choir", "Pottery", "Couriers", "Visitors", "Tastes", "Time", "Tonight", "As", "Long", "No"}
 
 
 def prefixed(prefix: str, text: str, language: str) -> str:
