@@ -28,12 +28,24 @@ def user(text, n=1):
     return Utterance(f"s01.t{n:02d}", WHEN, Turn("user", text))
 
 
-SESSION = Session("s01", WHEN, (Turn("user", "My dog is called Biscuit."), Turn("assistant", "What a lovely name."), Turn("user", "I rent a flat in Leeds.")))
+SESSION = Session(
+    "s01",
+    WHEN,
+    (
+        Turn("user", "My dog is called Biscuit."),
+        Turn("assistant", "What a lovely name."),
+        Turn("user", "I rent a flat in Leeds."),
+    ),
+)
 
 
 def test_registry_is_a_literal_and_names_agree():
     tree = ast.parse(Path(baselines.__file__).read_text())
-    literal = next(ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "SYSTEMS")
+    literal = next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "SYSTEMS"
+    )
     assert literal == baselines.SYSTEMS
     assert {name: getattr(baselines, cls).name for name, cls in literal.items()} == {name: name for name in literal}
 
@@ -42,7 +54,12 @@ def test_registry_is_a_literal_and_names_agree():
 def test_every_kind_of_item_is_taken_and_an_empty_store_is_empty(cls, tmp_path):
     system = opened(cls, tmp_path)
     assert system.dump() == [] and system.search("anything", 5).hits == []
-    for item in (SESSION, Pair("s02.p01", WHEN, Turn("user", "I like tea."), Turn("assistant", "")), user("I play the cello."), Request("r001", WHEN, "I am 34.")):
+    for item in (
+        SESSION,
+        Pair("s02.p01", WHEN, Turn("user", "I like tea."), Turn("assistant", "")),
+        user("I play the cello."),
+        Request("r001", WHEN, "I am 34."),
+    ):
         system.ingest(item, WHEN)
     system.settle(10)
     system.dump()
@@ -143,12 +160,15 @@ def test_replace_similar_replaces_a_new_value(tmp_path, old, new):
     assert old.encode() not in (tmp_path / "memories.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("fact,request_", [
-    ("My dog is called Biscuit.", "Please forget that my dog is called Biscuit."),
-    ("愛犬の名前はビスケットです。", "愛犬の名前がビスケットだということは忘れてください。"),
-    ("I am allergic to peanuts.", "Could you delete what I said about being allergic to peanuts?"),
-    ("ピーナッツのアレルギーがあります。", "ピーナッツアレルギーの話は消しておいてね。"),
-])
+@pytest.mark.parametrize(
+    "fact,request_",
+    [
+        ("My dog is called Biscuit.", "Please forget that my dog is called Biscuit."),
+        ("愛犬の名前はビスケットです。", "愛犬の名前がビスケットだということは忘れてください。"),
+        ("I am allergic to peanuts.", "Could you delete what I said about being allergic to peanuts?"),
+        ("ピーナッツのアレルギーがあります。", "ピーナッツアレルギーの話は消しておいてね。"),
+    ],
+)
 def test_replace_similar_drops_what_a_request_names_and_does_not_keep_the_request(tmp_path, fact, request_):
     system = opened(baselines.ReplaceSimilar, tmp_path)
     other = "I rent a flat near the harbour." if fact.isascii() else "港の近くに部屋を借りています。"
@@ -158,14 +178,28 @@ def test_replace_similar_drops_what_a_request_names_and_does_not_keep_the_reques
     assert [memory.text for memory in system.dump()] == [other]
 
 
-@pytest.mark.parametrize("text", ["Don't forget that my dog is called Biscuit.", "I forget my keys every day.", "傘を電車に忘れてしまった。", "名前を忘れていた。"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Don't forget that my dog is called Biscuit.",
+        "I forget my keys every day.",
+        "傘を電車に忘れてしまった。",
+        "名前を忘れていた。",
+    ],
+)
 def test_replace_similar_does_not_take_forgetfulness_for_a_request(text):
     assert not baselines.FORGET.search(text)
 
 
 def test_replace_similar_leaves_questions_and_requests_out(tmp_path):
     system = opened(baselines.ReplaceSimilar, tmp_path)
-    for text in ("What should I cook tonight?", "今夜は何を作ればいいですか。", "Tell us a joke?", "おすすめを教えてください。", "Nice weather today."):
+    for text in (
+        "What should I cook tonight?",
+        "今夜は何を作ればいいですか。",
+        "Tell us a joke?",
+        "おすすめを教えてください。",
+        "Nice weather today.",
+    ):
         system.ingest(user(text), WHEN)
     assert system.dump() == []
 

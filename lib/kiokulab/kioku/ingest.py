@@ -50,7 +50,19 @@ from kiokulab.errors import InputError, UnitsFailed
 from kiokulab.files import iterate_jsonl, write_jsonl
 from kiokulab.kioku import residue
 from kiokulab.kioku.records import ContextRow, EventRow, MemoryRow, Persona, SessionRecord
-from kiokulab.systems.base import LAYERS, Hit, Item, Memory, Pair, Request, Session, SystemFailure, Turn, Unsupported, Utterance
+from kiokulab.systems.base import (
+    LAYERS,
+    Hit,
+    Item,
+    Memory,
+    Pair,
+    Request,
+    Session,
+    SystemFailure,
+    Turn,
+    Unsupported,
+    Utterance,
+)
 
 ROUTES = ("raw", "requests", "signaled")
 EACH_CALL = 100  # a unit with more calls than this is compared once a session
@@ -126,7 +138,9 @@ def _raw(session: SessionRecord, feeds: str, routed: bool) -> Iterator[Call]:
             else:
                 pairs.append([Turn("user", ""), turn])
         for n, (user, assistant) in enumerate(pairs, 1):
-            yield Call(f"{session.id}.p{n:02d}", session.date, Pair(f"{session.id}.p{n:02d}", session.date, user, assistant))
+            yield Call(
+                f"{session.id}.p{n:02d}", session.date, Pair(f"{session.id}.p{n:02d}", session.date, user, assistant)
+            )
     for n, turn in asking:
         yield Call(f"{session.id}.t{n:02d}", session.date, None, turn.text)
 
@@ -140,7 +154,12 @@ def _requests(persona: Persona, signaled: bool, routed: bool) -> Iterator[Call]:
                 kind, old = "remember", ""
                 if signaled and version.n > 1:
                     kind, old = "change", fact.versions[version.n - 2].text
-                request = Request(f"r{number:03d}", session.date, wording[kind].format(old=old, new=version.text), "remember" if routed else None)
+                request = Request(
+                    f"r{number:03d}",
+                    session.date,
+                    wording[kind].format(old=old, new=version.text),
+                    "remember" if routed else None,
+                )
                 yield Call(request.id, session.date, request)
             if fact.forget == session.id:
                 number += 1
@@ -151,7 +170,9 @@ def _requests(persona: Persona, signaled: bool, routed: bool) -> Iterator[Call]:
                     yield Call(id, session.date, Request(id, session.date, wording["forget"].format(old=content)))
 
 
-def calls(persona: Persona, route: str, feeds: str = "session", routing: str = "none", dates: str = "native") -> list[Call]:
+def calls(
+    persona: Persona, route: str, feeds: str = "session", routing: str = "none", dates: str = "native"
+) -> list[Call]:
     """What the system is fed, in order. Raises InputError for a route or unit that does not exist."""
     if route not in ROUTES:
         raise InputError(f"there is no route {route!r}", "route", f"Routes: {', '.join(ROUTES)}, all")
@@ -163,14 +184,21 @@ def calls(persona: Persona, route: str, feeds: str = "session", routing: str = "
     else:
         made = list(_requests(persona, route == "signaled", routed))
     if dates == "text":
-        made = [replace(call, item=with_date(call.item, dated_line(persona.language, call.when))) if call.item else call for call in made]
+        made = [
+            replace(call, item=with_date(call.item, dated_line(persona.language, call.when))) if call.item else call
+            for call in made
+        ]
     return made
 
 
 def current(persona: Persona) -> list[dict]:
     """The ledger at the end: ``{"text", "date"}`` of each fact that nobody asked to forget, in its last version."""
     dates = {session.id: session.date for session in persona.sessions}
-    return [{"text": fact.versions[-1].text, "date": dates[fact.versions[-1].valid_from]} for fact in persona.facts if fact.forget is None]
+    return [
+        {"text": fact.versions[-1].text, "date": dates[fact.versions[-1].valid_from]}
+        for fact in persona.facts
+        if fact.forget is None
+    ]
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------
@@ -198,7 +226,9 @@ def compare(before: list[Memory], after: list[Memory]) -> dict[str, list[Memory]
     }
 
 
-def fit(hits: list[Hit], k: int, budget: int, count: Callable[[str], int], cut: Callable[[str, int], str]) -> tuple[list[dict], int]:
+def fit(
+    hits: list[Hit], k: int, budget: int, count: Callable[[str], int], cut: Callable[[str, int], str]
+) -> tuple[list[dict], int]:
     """The results that fit: at most `k`, in the system's order, until `budget` tokens are used; the last one may be
     cut. A line end between two results counts one token. Returns (items, tokens)."""
     items: list[dict] = []
@@ -216,7 +246,14 @@ def fit(hits: list[Hit], k: int, budget: int, count: Callable[[str], int], cut: 
                 break
         used += tokens + (1 if items else 0)
         score = hit.score if isinstance(hit.score, (int, float)) and abs(hit.score) < float("inf") else None
-        items.append({"id": hit.id, "text": shown, "created": hit.created, "score": None if score is None else round(float(score), 6)})
+        items.append(
+            {
+                "id": hit.id,
+                "text": shown,
+                "created": hit.created,
+                "score": None if score is None else round(float(score), 6),
+            }
+        )
         if not whole:
             break
     return items, used
@@ -231,11 +268,16 @@ def _checked(memories: Any) -> list[Memory]:
         raise SystemFailure(f"dump gave {type(memories).__name__}, not a list of Memory")
     for n, memory in enumerate(memories):
         if not isinstance(memory, Memory) or not isinstance(memory.text, str) or memory.layer not in LAYERS:
-            raise SystemFailure(f"dump gave an entry that is no Memory with a text and a layer of {LAYERS}, at {n}: {str(memory)[:200]}")
+            raise SystemFailure(
+                f"dump gave an entry that is no Memory with a text and a layer of {LAYERS}, at {n}: {str(memory)[:200]}"
+            )
         for name in ("created", "valid_from", "valid_to", "kind", "source"):
             if not isinstance(getattr(memory, name), str | None):
                 raise SystemFailure(f"dump gave a memory whose {name} is no text: {getattr(memory, name)!r:.200}")
-    return [memory if isinstance(memory.id, str) and memory.id else replace(memory, id=f"#{n:05d}") for n, memory in enumerate(memories)]
+    return [
+        memory if isinstance(memory.id, str) and memory.id else replace(memory, id=f"#{n:05d}")
+        for n, memory in enumerate(memories)
+    ]
 
 
 @dataclass
@@ -247,7 +289,15 @@ class _Recorder:
 
     def do(self, op: str, item: str | None, action: Callable[[], Any]) -> tuple[Any, dict]:
         """(result, event); result is None and the event `unsupported` where the system has no such operation."""
-        event = {**self.place, "seq": len(self.events) + 1, "op": op, "item": item, "status": "ok", "detail": {}, "warnings": []}
+        event = {
+            **self.place,
+            "seq": len(self.events) + 1,
+            "op": op,
+            "item": item,
+            "status": "ok",
+            "detail": {},
+            "warnings": [],
+        }
         start = time.perf_counter()
         result = None
         try:
@@ -355,7 +405,13 @@ def _ask(system: Any, record: _Recorder, persona: Persona, unit: dict) -> list[d
             return system.search(question, unit["k"], when)
 
         results, event = record.do("search", fact.id, action)
-        row = {**record.place, "fact": fact.id, "question": fact.question.text, "status": event["status"], "asked": unit["k"]}
+        row = {
+            **record.place,
+            "fact": fact.id,
+            "question": fact.question.text,
+            "status": event["status"],
+            "asked": unit["k"],
+        }
         if results is None:
             row.update(reason=event["detail"]["reason"], delivered=0, used=0, tokens=0, items=[])
         else:
@@ -365,7 +421,9 @@ def _ask(system: Any, record: _Recorder, persona: Persona, unit: dict) -> list[d
             if len(hits) > unit["k"]:
                 event["warnings"].append(f"{len(hits)} results for k={unit['k']}; the rest was cut off")
             items, tokens = fit(hits, unit["k"], unit["budget_tokens"], count, text.cut_tokens)
-            row.update(delivered=len(hits), used=len(items), tokens=tokens, items=items, declined=bool(results.declined))
+            row.update(
+                delivered=len(hits), used=len(items), tokens=tokens, items=items, declined=bool(results.declined)
+            )
         rows.append(ContextRow(**row).model_dump(mode="json"))
     return rows
 
@@ -389,9 +447,14 @@ def ingest_unit(unit: dict) -> dict[str, list[dict]]:
             if declared["embeddings"]:
                 from kiokulab import meter
 
-                endpoint = stack.enter_context(meter.serve_embeddings(embed.get(unit["embedder"]))).endpoint(unit["unit"])
+                serving = stack.enter_context(meter.serve_embeddings(embed.get(unit["embedder"])))
+                endpoint = serving.endpoint(unit["unit"])
             opening = systems.connect(
-                unit["system"], unit["settings"], space=unit["unit"].replace("/", "-"), workdir=folder, endpoint=endpoint,
+                unit["system"],
+                unit["settings"],
+                space=unit["unit"].replace("/", "-"),
+                workdir=folder,
+                endpoint=endpoint,
                 when=planned[0].when if planned else None,
             )
             system, event = record.do("open", None, lambda: stack.enter_context(opening))
@@ -417,7 +480,9 @@ def ingest_unit(unit: dict) -> dict[str, list[dict]]:
             if memories is not None and again is not None:
                 found = compare(memories, again)
                 event.update({name: len(found[name]) for name in ("added", "changed", "removed")})
-                event["detail"].update({name: [memory.id for memory in found[name]] for name in ("added", "changed", "removed")})
+                event["detail"].update(
+                    {name: [memory.id for memory in found[name]] for name in ("added", "changed", "removed")}
+                )
             texts = residue.contents(persona)
             rest, event = record.do("residue", None, lambda: residue.scan(folder / "store", texts))
             if getattr(system, "network", None):
@@ -442,7 +507,10 @@ def _memory_rows(memories: list[Memory], place: dict[str, str], events: list[dic
     for memory in memories:
         seen[memory.id] = seen.get(memory.id, 0) + 1
         id = memory.id if seen[memory.id] == 1 else f"{memory.id}~{seen[memory.id]}"
-        fields = {name: getattr(memory, name) for name in ("text", "layer", "created", "valid_from", "valid_to", "kind", "source")}
+        fields = {
+            name: getattr(memory, name)
+            for name in ("text", "layer", "created", "valid_from", "valid_to", "kind", "source")
+        }
         rows.append(MemoryRow(**place, id=id, **fields).model_dump(mode="json"))
     repeated = sum(n - 1 for n in seen.values())
     if repeated:
@@ -461,7 +529,9 @@ def read_personas(path: Path) -> list[Persona]:
             persona = Persona.model_validate(row)
         except ValidationError as error:
             first = error.errors()[0]
-            raise InputError(f"not a persona: {'.'.join(map(str, first['loc']))}: {first['msg']}", f"{path}:{number}") from None
+            raise InputError(
+                f"not a persona: {'.'.join(map(str, first['loc']))}: {first['msg']}", f"{path}:{number}"
+            ) from None
         if persona.id in personas:
             raise InputError(f"the persona {persona.id!r} is there twice", f"{path}:{number}")
         personas[persona.id] = persona
@@ -476,21 +546,35 @@ def plan(folder: Path, params: Any) -> list[dict]:
     name = systems.resolve(params.system).name
     settings = dict(params.settings)
     declared = systems.describe(name, settings)
-    if "embedder" in declared["settings"] and "embedder" not in settings:  # the baselines search with the run's embedder
-        settings["embedder"] = params.embedder
+    if "embedder" in declared["settings"]:  # the baselines search with the run's embedder
+        settings.setdefault("embedder", params.embedder)
     embed.check(settings.get("embedder", params.embedder))
     shared = {
-        "system": name, "settings": settings, "routing": params.routing, "embedder": params.embedder, "k": params.k,
-        "budget_tokens": params.budget_tokens, "settle_s": params.unit_timeout_s / 2,
+        "system": name,
+        "settings": settings,
+        "routing": params.routing,
+        "embedder": params.embedder,
+        "k": params.k,
+        "budget_tokens": params.budget_tokens,
+        "settle_s": params.unit_timeout_s / 2,
     }
     routes = ROUTES if params.route == "all" else (params.route,)
     made = []
     for persona in personas:
         for route in routes:
             unit = f"{persona.id}/{route}"
-            calls(persona, route, declared["feeds"], params.routing)  # what cannot be fed is found before anything starts
+            # what cannot be fed is found before anything starts
+            calls(persona, route, declared["feeds"], params.routing)
             store = folder.absolute() / "stores" / units.file_name(unit)
-            made.append({"unit": unit, "persona": persona.model_dump(mode="json"), "route": route, "store": str(store), **shared})
+            made.append(
+                {
+                    "unit": unit,
+                    "persona": persona.model_dump(mode="json"),
+                    "route": route,
+                    "store": str(store),
+                    **shared,
+                }
+            )
     return made
 
 
@@ -512,8 +596,13 @@ def run(folder: str | os.PathLike, params: Any) -> list[dict]:
     embedder = planned[0]["settings"].get("embedder")  # of a system that embeds in the unit's own process
     with embed.loaded_once(embedder) if embedder and len(planned) > 2 else nullcontext():
         outcome = units.run_units(
-            "kiokulab.kioku.ingest:ingest_unit", planned, place,
-            jobs=params.jobs, engine=params.engine, scheduler=params.scheduler, timeout_s=params.unit_timeout_s,
+            "kiokulab.kioku.ingest:ingest_unit",
+            planned,
+            place,
+            jobs=params.jobs,
+            engine=params.engine,
+            scheduler=params.scheduler,
+            timeout_s=params.unit_timeout_s,
         )
     if not outcome.finished:
         raise UnitsFailed(outcome.failed)
@@ -524,7 +613,9 @@ def run(folder: str | os.PathLike, params: Any) -> list[dict]:
         (folder / "stores").rmdir()
     except OSError:  # not there, or kept on purpose
         pass
-    return [_summary(route, planned, outcome, rows) for route in ROUTES if any(unit["route"] == route for unit in planned)]
+    return [
+        _summary(route, planned, outcome, rows) for route in ROUTES if any(unit["route"] == route for unit in planned)
+    ]
 
 
 def _summary(route: str, planned: list[dict], outcome: units.Outcome, rows: dict[str, list[dict]]) -> dict:

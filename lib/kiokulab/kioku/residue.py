@@ -6,7 +6,7 @@ texts lies there in full:
 - as bytes in UTF-8, UTF-16LE or UTF-16BE (which also finds it in free pages of a database, in a log, in a WAL file),
 - or in the normal form of the text (JSON escapes undone, NFKC, case and white space left out),
 - in the file itself, and in every gzip, zstd and zip member in it, also in members inside members,
-- and in the rows of an SQLite database with its WAL, since a row that spills over pages is not in one piece in the file.
+- and in the rows of an SQLite database with its WAL, since a row that spills over pages is not in one piece there.
 
 What it cannot find, so that "not found" is not "gone": a text that the system has worded anew, split inside a sentence,
 encrypted, or packed in another way (snappy, lz4, brotli, deflate without a header); vectors, from which a text can be
@@ -37,7 +37,13 @@ BLOCK = 1 << 20  # bytes looked at together
 DEEPEST = 3  # members inside members
 LARGEST_MEMBER = 1 << 30  # bytes taken out of one packed member; what lies behind is not looked at, and that is said
 
-GZIP, ZSTD, ZIP, SQLITE, WAL = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"SQLite format 3\0", (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+GZIP, ZSTD, ZIP, SQLITE, WAL = (
+    b"\x1f\x8b\x08",
+    b"\x28\xb5\x2f\xfd",
+    b"PK\x03\x04",
+    b"SQLite format 3\0",
+    (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83"),
+)
 _ESCAPE = re.compile(r'\\u([0-9a-fA-F]{4})|\\(["\\/bfnrt])')
 _BLANK = re.compile(r"\s+")
 
@@ -48,17 +54,19 @@ _BLANK = re.compile(r"\s+")
 def normal(text: str) -> str:
     """Normal form in which texts are compared here: JSON escapes undone, NFKC, case folded, no white space."""
     text = _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else {'"': '"', "\\": "\\", "/": "/"}.get(m[2], " "), text)
-    if "\ud800" <= max(text, default="") :  # escapes of characters beyond U+FFFF come as two halves
+    if "\ud800" <= max(text, default=""):  # escapes of characters beyond U+FFFF come as two halves
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return _BLANK.sub("", unicodedata.normalize("NFKC", text).casefold())
 
 
 def _stating_sentences(text: str, fact: Fact, version: int) -> list[str]:
-    """The sentences of an utterance that carry every value of the version: what a store that splits utterances keeps."""
+    """The sentences of an utterance that carry every value of the version: what a store of sentences keeps."""
     from kiokulab.text import sentences
 
     parts = [[normal(form) for form in forms] for forms in fact.versions[version - 1].surface.values]
-    return [one for one in sentences(text) if parts and all(any(form in normal(one) for form in forms) for forms in parts)]
+    return [
+        one for one in sentences(text) if parts and all(any(form in normal(one) for form in forms) for forms in parts)
+    ]
 
 
 def _texts(persona: Persona, fact: Fact, versions: Iterable[int]) -> list[str]:
@@ -66,7 +74,9 @@ def _texts(persona: Persona, fact: Fact, versions: Iterable[int]) -> list[str]:
     found = []
     for version in versions:
         found.append(fact.versions[version - 1].text)
-        for turn in (turn for session in persona.sessions for turn in session.turns if f"{fact.id}.{version}" in turn.states):
+        for turn in (
+            turn for session in persona.sessions for turn in session.turns if f"{fact.id}.{version}" in turn.states
+        ):
             found += [turn.text, *_stating_sentences(turn.text, fact, version)]
     return found
 
@@ -119,7 +129,9 @@ class _Needles:
         made = cls()
         for key, variants in texts.items():
             for text in variants:
-                made.raw += [(key, text.encode(coding, "surrogatepass")) for coding in ("utf-8", "utf-16-le", "utf-16-be")]
+                made.raw += [
+                    (key, text.encode(coding, "surrogatepass")) for coding in ("utf-8", "utf-16-le", "utf-16-be")
+                ]
                 made.normal.append((key, normal(text)))
         # a JSON-escaped character takes 6 bytes (12 beyond U+FFFF); white space may have been added
         longest = max((len(text) for variants in texts.values() for text in variants), default=0)
@@ -206,7 +218,10 @@ class _Scan:
             try:
                 with closing(sqlite3.connect(copy)) as connection:
                     connection.text_factory = bytes
-                    tables = [row[0].decode("utf-8", "replace") for row in connection.execute("select name from sqlite_master where type = 'table'")]
+                    tables = [
+                        row[0].decode("utf-8", "replace")
+                        for row in connection.execute("select name from sqlite_master where type = 'table'")
+                    ]
                     for table in tables:
                         found |= self.table(connection, table, found, path.name)
             except sqlite3.Error as error:
@@ -221,7 +236,9 @@ class _Scan:
                 for cell in row:
                     if isinstance(cell, bytes) and len(cell) >= SHORTEST and self.keys - seen:
                         seen |= self.cell(cell, seen, name)
-        except sqlite3.OperationalError as error:  # a virtual table whose module is not here: its shadow tables are read
+        except (
+            sqlite3.OperationalError
+        ) as error:  # a virtual table whose module is not here: its shadow tables are read
             if "no such module" not in str(error):
                 raise
         return seen
@@ -289,7 +306,9 @@ def scan(folder: str | os.PathLike, texts: dict[str, dict[str, list[str]]]) -> d
     "files": n, "bytes": n, "warnings": [...]}``. `n` counts the facts that could be searched for. A file that cannot be
     read is a warning, never "not found".
     """
-    keyed = {f"{group}/{fact}": variants for group, facts in texts.items() for fact, variants in facts.items() if variants}
+    keyed = {
+        f"{group}/{fact}": variants for group, facts in texts.items() for fact, variants in facts.items() if variants
+    }
     needles, warnings = _Needles.of(keyed), []
     kinds: dict[str, set[str]] = {key: set() for key in keyed}
     files = size = 0
@@ -320,7 +339,9 @@ def scan(folder: str | os.PathLike, texts: dict[str, dict[str, list[str]]]) -> d
         **{
             group: {
                 "n": sum(bool(variants) for variants in facts.values()),
-                "found": {fact: sorted(kinds[f"{group}/{fact}"]) for fact in sorted(facts) if kinds.get(f"{group}/{fact}")},
+                "found": {
+                    fact: sorted(kinds[f"{group}/{fact}"]) for fact in sorted(facts) if kinds.get(f"{group}/{fact}")
+                },
                 "not_searchable": sorted(fact for fact, variants in facts.items() if not variants),
             }
             for group, facts in texts.items()
@@ -336,7 +357,9 @@ def merge(one: dict, other: dict) -> dict:
     merged = {**other, "files": max(one["files"], other["files"]), "bytes": max(one["bytes"], other["bytes"])}
     for group in ("forgotten", "replaced"):
         facts = sorted({*one[group]["found"], *other[group]["found"]})
-        both = {fact: sorted({*one[group]["found"].get(fact, []), *other[group]["found"].get(fact, [])}) for fact in facts}
+        both = {
+            fact: sorted({*one[group]["found"].get(fact, []), *other[group]["found"].get(fact, [])}) for fact in facts
+        }
         merged[group] = {**other[group], "found": both}
     merged["warnings"] = list(dict.fromkeys([*one["warnings"], *other["warnings"]]))
     return merged

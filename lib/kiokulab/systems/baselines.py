@@ -11,7 +11,19 @@ import numpy as np
 
 from kiokulab import embed
 from kiokulab.files import dumps, read_jsonl, write_jsonl
-from kiokulab.systems.base import Hit, Ingested, Item, Memory, Pair, Results, Session, System, Turn, Unsupported, Utterance
+from kiokulab.systems.base import (
+    Hit,
+    Ingested,
+    Item,
+    Memory,
+    Pair,
+    Results,
+    Session,
+    System,
+    Turn,
+    Unsupported,
+    Utterance,
+)
 
 SYSTEMS = {
     "null": "Null",
@@ -89,14 +101,17 @@ class Lines(System):
     def matrix(self, texts: list[str]) -> np.ndarray:
         """Vectors of `texts`, (n, dim); each distinct text is embedded once in this life of the store."""
         new = [text for text in dict.fromkeys(texts) if text not in self.vectors]
-        self.vectors.update(zip(new, self.embedder.encode(new)))
+        self.vectors.update(zip(new, self.embedder.encode(new), strict=True))
         return np.stack([self.vectors[text] for text in texts]) if texts else self.embedder.encode([])
 
     def settle(self, timeout: float) -> None:
         self.matrix([row["text"] for row in self.rows])
 
     def dump(self) -> list[Memory]:
-        return [Memory(row["id"], row["text"], created=row["created"], kind=row["kind"], source=self.file.name) for row in self.rows]
+        return [
+            Memory(row["id"], row["text"], created=row["created"], kind=row["kind"], source=self.file.name)
+            for row in self.rows
+        ]
 
     def search(self, query: str, k: int, when: str | None = None) -> Results:
         if not self.rows:
@@ -164,7 +179,10 @@ CHANGE = re.compile(
     r"|変わ|変え|変更|今は|今では|やめ|になった|になりました|に移|切り替え|新しい",
     re.IGNORECASE,
 )
-REMEMBER = re.compile(r"^\s*(?:please\s+)?(?:remember|note)(?:\s+(?:that|this))?\s*[:,]?\s*|(?:覚えて|記憶して)(?:おいて)?(?:ください|ほしい|ね)*[。:：]?", re.I)
+REMEMBER = re.compile(
+    r"^\s*(?:please\s+)?(?:remember|note)(?:\s+(?:that|this))?\s*[:,]?\s*|(?:覚えて|記憶して)(?:おいて)?(?:ください|ほしい|ね)*[。:：]?",
+    re.I,
+)
 FIRST_PERSON = re.compile(r"\b(?:I|I['’]\w+|my|mine|we|our|us|me)\b", re.IGNORECASE)
 JAPANESE = re.compile(r"[ぁ-んァ-ヶ一-龠]")
 ASKS = re.compile(r"[?？]\s*$|(?:か|かな|でしょうか|教えて|ください|お願い\w*)[。！!]?\s*$")
@@ -229,7 +247,7 @@ class ReplaceSimilar(Lines):
             self.keep([row for row in self.rows if row["id"] not in set(selector["ids"])])
         elif "query" in selector:
             scores = self.similar(FORGET.sub("", REMEMBER.sub("", selector["query"])).strip() or selector["query"])
-            self.keep([row for row, score in zip(self.rows, scores) if score < self.config["named"]])
+            self.keep([row for row, score in zip(self.rows, scores, strict=True) if score < self.config["named"]])
         else:
             raise Unsupported("forget", f"no such selector: {sorted(selector)}")
         return before - len(self.rows)
