@@ -5,6 +5,11 @@ questions is replayed through a memory, and every reply is graded by arithmetic 
 it asked. No language model takes part. Generated worlds, vocabularies and program are our own.
 """
 
+from kiokulab.drift.params import DriftParams as PARAMS  # noqa: N811 - the name that params.track_module looks for
+from kiokulab.drift.params import describe_system
+
+__all__ = ["ANCHORS", "DEFAULT_SYSTEMS", "EDITION", "PARAMS", "RULES_VERSION", "STEPS", "TRACK", "describe_system"]
+
 TRACK = "drift"
 STEPS = ("1-generate", "2-ingest", "3-judge", "4-analyze")
 RULES_VERSION = 1  # bumped whenever a number could change

@@ -25,7 +25,7 @@ import yaml
 from kiokulab.drift.arms import Draws
 from kiokulab.drift.script import KINDS, Script, fnv1a, load_script, make_script
 from kiokulab.errors import InputError
-from kiokulab.files import dumps, sha256_file, write_atomic
+from kiokulab.files import dumps, read_jsonl, sha256_file, write_atomic, write_jsonl
 
 GENERATOR_VERSION = 1  # bumped whenever a world could change
 LANGUAGES = ("en", "ja")
@@ -600,3 +600,45 @@ def load_edition(edition: str | Path = "v0.1") -> list[Script]:
 def same(first: Script, second: Script) -> bool:
     """Whether two scripts are the same to the byte."""
     return dumps([first.spec, first.ops, first.probes]) == dumps([second.spec, second.ops, second.probes])
+
+
+# --- step 1 -------------------------------------------------------------------------------------------------------
+
+
+def worlds(params: Any) -> list[Script]:
+    """The scripts that a run's parameters name: one file, generated worlds, or the frozen edition."""
+    languages = LANGUAGES if params.language == "all" else (params.language,)
+    if params.script:
+        return [load_script(Path(params.script).expanduser())]
+    if params.size:
+        return [generate(params.size, params.world_seed, language, params.shape, params.authority) for language in languages]
+    if params.authority or params.shape != "stale":
+        raise InputError("the frozen worlds have no other shapes and no authority family", "parameter size", "Give a size: SIZE=100")
+    return [script for script in load_edition(params.edition) if script.language in languages]
+
+
+def script_row(script: Script) -> dict:
+    """A row of dataset.jsonl. Its fields stand in the order of the alphabet; `script_of` brings back the digest's order."""
+    return {"name": script.name, "language": script.language, "digest": script.digest, "spec": script.spec, "ops": script.ops,
+            "probes": script.probes}
+
+
+def script_of(row: dict, where: str = "dataset.jsonl") -> Script:
+    """The script of a row, checked again with its digest."""
+    return make_script(row["spec"], row["ops"], row["probes"], name=row["name"], language=row["language"], digest=row["digest"],
+                       where=f"{where}: {row['name']}")
+
+
+def read_scripts(folder: Path | str) -> list[Script]:
+    """The scripts of a run folder."""
+    return [script_of(row) for row in read_jsonl(Path(folder) / "dataset.jsonl")]
+
+
+def run(folder: Path | str, params: Any) -> list[dict[str, Any]]:
+    """Step 1: the worlds of the run, into dataset.jsonl. A row of counts for each."""
+    scripts = worlds(params)
+    if not scripts:
+        raise InputError("the edition has no world in this language", "parameter language")
+    write_jsonl(Path(folder) / "dataset.jsonl", [script_row(script) for script in scripts])
+    return [{"world": script.name, "language": script.language or "not said", "digest": script.digest, "notes": script.spec["notes"],
+             "links": script.spec["edges"], "operations": len(script.ops), "probes": len(script.probes)} for script in scripts]

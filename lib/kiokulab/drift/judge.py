@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kiokulab.drift.script import CAPABILITIES, FAMILIES, Inscribed, Recalled, Script, Suspect, Transcript, tokens
-from kiokulab.errors import InputError
+from kiokulab.errors import InputError, UnitsFailed
+from kiokulab.files import write_jsonl
 
 TOP = 5  # a note counts as found among the first five
 QUESTIONS_A_SESSION = 20  # standing text is paid once a session
@@ -33,6 +35,8 @@ class Task:
     passed: bool | None
     why: str = ""
     subject: str = ""  # the note the question is about: clusters the intervals
+    tokens: int | None = None  # what was delivered, for the questions that are billed (retrieval)
+    signal: float = 0.0  # the share of it that was the answer, 0 where that was not credited
 
 
 @dataclass
@@ -214,10 +218,11 @@ class _Grading:
         return Graded(self._receipt(), self.tasks, dict(sorted(self.problems.items())))
 
     # one rule an expectation
-    def _task(self, probe: dict, passed: bool | None, why: str = "") -> None:
+    def _task(self, probe: dict, passed: bool | None, why: str = "") -> Task:
         subject = next((probe[name] for name in ("gold", "head", "victim", "winner", "path") if isinstance(probe.get(name), str)),
                        probe.get("path", probe["id"]))
         self.tasks.append(Task(probe["id"], probe["family"], probe["expect"], passed, "" if passed else why, subject))
+        return self.tasks[-1]
 
     def _reply(self, probe: dict) -> _Reply:
         found = self.transcript.recalls.get(probe["id"])
@@ -239,7 +244,7 @@ class _Grading:
         stale_rank = reply.ranks.get(probe["stale"]) if "stale" in probe else None
         found = rank is not None and rank <= TOP
         stale_above = stale_rank is not None and (rank is None or reply.dump or stale_rank < rank)
-        self._task(probe, found and not stale_above, "the stale copy stands above it" if stale_above else
+        task = self._task(probe, found and not stale_above, "the stale copy stands above it" if stale_above else
                    "not delivered" if gold not in reply.texts else "delivered, but the answer is not in the text" if not legible
                    else "delivered only as a tombstone" if rank is None else f"delivered at rank {rank}")
         add(family, "r@1", rank == 1)
@@ -247,6 +252,7 @@ class _Grading:
         add(family, "mrr", 0.0 if rank is None else 1.0 / rank)
         add(family, "noise", (len(reply.hits) - (rank is not None)) / len(reply.hits) if reply.hits else 0.0)
         add(family, "tokens", reply.total)
+        task.tokens = reply.total
         self.signal_of += 1
         if gold in reply.texts:
             focus = reply.first_tokens(gold) / max(1, reply.total)
@@ -254,6 +260,7 @@ class _Grading:
             add(family, "hedge", reply.declined)
             if legible and not reply.declined:
                 self.signal += focus
+                task.signal = focus
         if "stale" in probe:
             add(family, "stale_above", stale_above)
         counts = self.phrasings.setdefault(probe["phrasing"], [0, 0])
@@ -269,7 +276,7 @@ class _Grading:
         answers = dict(zip(reversed(bound), reversed(probe.get("answers") or [""] * len(bound)), strict=True))
         ranks = [reply.ranks[key] for key in bound if key in reply.ranks and reply.readable(key, answers[key])]
         passed = bool(ranks) and min(ranks) <= TOP
-        self._task(probe, passed, f"the first readable note of the file stands at rank {min(ranks)}" if ranks else
+        task = self._task(probe, passed, f"the first readable note of the file stands at rank {min(ranks)}" if ranks else
                    "no readable note of the file was delivered")
         live = [hit.key for hit in reply.hits if not hit.tombstone]
         shown = set(live if reply.dump else live[:k])
@@ -279,6 +286,7 @@ class _Grading:
         hits = [hit for hit in reply.hits if hit.key in wanted]
         add(family, "noise", (len(reply.hits) - len(hits)) / len(reply.hits) if reply.hits else 0.0)
         add(family, "tokens", reply.total)
+        task.tokens = reply.total
         self.signal_of += 1
         if hits:
             focus = sum(tokens(hit.text) for hit in hits) / max(1, reply.total)
@@ -286,6 +294,7 @@ class _Grading:
             add(family, "hedge", reply.declined)
             if passed and not reply.declined:
                 self.signal += focus
+                task.signal = focus
         self.answerable.append(reply.top_score)
 
     def _control(self, probe: dict) -> None:
@@ -475,3 +484,71 @@ class _Grading:
         if can["write_check"] and not any(w.matched is not None or w.warnings or w.suspects for w in self.writes.values()):
             flags.append("write_check is declared, but no write came back with a verdict")
         return flags
+
+
+# --- step 3 -------------------------------------------------------------------------------------------------------
+
+SHOWN_HITS, SHOWN_CHARACTERS = 5, 300  # of what came back, kept beside a task that failed
+
+
+def without_times(receipt: dict[str, Any]) -> dict[str, Any]:
+    """A receipt without wall times, which are not the same in two runs; `public_receipt` puts them back."""
+    costs = {name: value for name, value in receipt["cost"].items() if not name.endswith("_ms")}
+    return {name: value for name, value in receipt.items() if name != "timing"} | {"cost": costs}
+
+
+def task_rows(unit: str, script: Script, transcript: Transcript, graded: Graded) -> list[dict[str, Any]]:
+    """A row a task: what was asked, what was expected, and for a failed one what came back and why it failed."""
+    asked = {op["id"]: op.get("query") or op.get("path") for op in script.ops if op["op"] in ("recall", "recall_path")}
+    probes = {probe["id"]: probe for probe in script.probes}
+    rows = []
+    for task in graded.tasks:
+        probe, row = probes[task.id], {"kind": "task", "unit": unit, **asdict(task)}
+        row |= {"asked": asked.get(task.id), "answer": probe.get("answer")}
+        if probe["expect"] in ("case", "ranked"):
+            row["shape"] = probe.get("shape") or probe.get("scenario")
+        if "phrasing" in probe:
+            row["phrasing"] = probe["phrasing"]
+        reply = transcript.recalls.get(task.id)
+        if task.passed is False and reply is not None:
+            row["declined"], row["dump"], row["hits"] = reply.declined, reply.dump, len(reply.hits)
+            row["delivered"] = [{"key": hit.key, "text": hit.text[:SHOWN_CHARACTERS], "tombstone": hit.tombstone} for hit in reply.hits[:SHOWN_HITS]]
+        rows.append(row)
+    return rows
+
+
+def run(folder: Path | str, params: Any) -> list[dict[str, Any]]:
+    """Step 3: every transcript of the run graded, into judgements.jsonl: a receipt a world, then its tasks.
+
+    A world without a transcript failed in step 2 and has no rows here. Raises UnitsFailed where none has one."""
+    from kiokulab.drift.generate import read_scripts
+    from kiokulab.drift.ingest import read_transcripts
+
+    folder, rows, table = Path(folder), [], []
+    transcripts = read_transcripts(folder)
+    for script in read_scripts(folder):
+        if script.name not in transcripts:
+            continue
+        graded = grade(script, transcripts[script.name])
+        receipt = without_times(graded.receipt)
+        rows.append({"kind": "receipt", "unit": script.name, "language": script.language, "receipt": receipt, "problems": graded.problems,
+                     "standing_billed": 0.0 if receipt["tokens_billed"] == receipt["attention"]["tokens_per_query"] else
+                     receipt["cost"]["standing_tokens"] / QUESTIONS_A_SESSION})
+        rows += task_rows(script.name, script, transcripts[script.name], graded)
+        table.append({"world": script.name, "tasks posed": receipt["tasks"], "attempted": receipt["attempted"], "passed": receipt["passed"],
+                      "score": round(receipt["score"], 1), "flags": "; ".join(receipt["flags"]) or "none",
+                      "problems": "; ".join(f"{count} {kind}" for kind, count in graded.problems.items()) or "none"})
+    write_jsonl(folder / "judgements.jsonl", rows)
+    if not table:
+        raise UnitsFailed({"all": "no world has a transcript"})
+    return table
+
+
+def public_receipt(folder: Path | str, world: str) -> dict[str, Any]:
+    """The full graded receipt of one world in the public format, wall times included."""
+    from kiokulab.drift.generate import read_scripts
+    from kiokulab.drift.ingest import read_timing, read_transcripts
+
+    transcript = read_transcripts(folder)[world]
+    transcript.timing = read_timing(folder).get(world, {})
+    return grade(next(script for script in read_scripts(folder) if script.name == world), transcript).receipt

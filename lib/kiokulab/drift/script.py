@@ -493,7 +493,7 @@ def load_transcript(path: str | Path) -> Transcript:
 
 
 def transcript_value(transcript: Transcript) -> dict:
-    """The JSON value of a transcript in the public format, replies sorted by kind and id as they were given."""
+    """The JSON value of a transcript in the public format; replies stand by kind, in the order in which they were given."""
     replies: list[dict] = []
     for name, pairs in transcript.suspects.items():
         replies.append({"reply": "suspects", "id": name, **({} if pairs is None else {"pairs": [_suspect_value(s) for s in pairs]})})
