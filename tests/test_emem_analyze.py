@@ -25,7 +25,7 @@ def test_items_that_count_twice_in_the_topline_count_once_here(shared):
 
 
 def test_the_fallback_cannot_tell_a_paraphrase_from_a_contradiction(repository):
-    out, _ = drive(responder.FileStore(), dataset.load(repository / "data/emem/sample.jsonl"))
+    out, _ = drive(responder.FileStore(), dataset.load(repository / "data/emem/v0.1/items.jsonl"))
     found = analyze.metrics(out["rows"], None, {})["conflicts"]
     assert found["true_positives"] == 2 and found["false_alarms"] == 2 and found["true_negatives"] == 0
     assert found["method"] == "stored_distinct_fallback"
@@ -68,7 +68,7 @@ class Replaces(Keeps):
     (Keeps, frozenset({"search"}), "memory_search"), (Replaces, frozenset({"search"}), "memory_search"), (Keeps, frozenset(), "recall_fallback"),
 ])
 def test_any_system_is_asked_the_four_axes_through_the_bridge(system, capabilities, read_path, repository):
-    data = dataset.load(repository / "data/emem/sample.jsonl")
+    data = dataset.load(repository / "data/emem/v0.1/items.jsonl")
     store = SystemStore(system(), capabilities)
     out, _ = drive(store, data)
     card = judge.axis_scores(judge.grade(out["rows"]))

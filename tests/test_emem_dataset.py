@@ -92,14 +92,14 @@ def test_ids_that_collapse_to_one_path_are_named(tmp_path):
 
 
 def test_our_sample_loads_and_has_true_negatives(repository):
-    items = dataset.load(repository / "data/emem/sample.jsonl").items
+    items = dataset.load(repository / "data/emem/v0.1/items.jsonl").items
     assert 16 <= len(items) <= 24
     assert {item.contradicts for item in items if item.conflicts_with} == {True, False}
     assert sum(item.update is not None for item in items) >= 3
 
 
 def test_items_survive_a_round_trip(tmp_path, repository):
-    items = dataset.load(repository / "data/emem/sample.jsonl").items
+    items = dataset.load(repository / "data/emem/v0.1/items.jsonl").items
     again = dataset.load(write(tmp_path, dataset.to_jsonl(list(items)))).items
     strip = [{**vars(item), "line": 0} for item in items]
     assert [{**vars(item), "line": 0} for item in again] == strip

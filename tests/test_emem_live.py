@@ -28,7 +28,7 @@ def test_the_published_figures_over_http(shared):
 
 
 def test_the_receipt_of_the_first_write_checks_out(repository):
-    data = dataset.load(repository / "data/emem/sample.jsonl")
+    data = dataset.load(repository / "data/emem/v0.1/items.jsonl")
     out, _ = run(data, tools="emem")
     first = data.items[0]
     found = receipts.check(out["receipt"], content=first.content, path=first.path,
@@ -37,7 +37,7 @@ def test_the_receipt_of_the_first_write_checks_out(repository):
 
 
 def test_the_scorecard_has_its_keys_in_order_and_no_nulls(repository):
-    data = dataset.load(repository / "data/emem/sample.jsonl")
+    data = dataset.load(repository / "data/emem/v0.1/items.jsonl")
     out, _ = run(data)
     card = judge.scorecard(judge.grade(out["rows"]), version="0", url="http://x", provenance=data.provenance_by_name, source=data.source,
                            corpus_items=out["corpus_items"], read_path=out["read_path"], receipt=out["receipt"])
@@ -49,7 +49,7 @@ def test_the_scorecard_has_its_keys_in_order_and_no_nulls(repository):
 
 
 def test_a_store_on_disk_is_there_again_after_a_restart(tmp_path, repository):
-    data = dataset.load(repository / "data/emem/sample.jsonl")
+    data = dataset.load(repository / "data/emem/v0.1/items.jsonl")
     run(data, responder.FileStore(tmp_path / "store.jsonl"))
     assert responder.FileStore(tmp_path / "store.jsonl").read(data.items[-1].path) == data.items[-1].content
 
@@ -64,7 +64,7 @@ class Embedder:
 
 
 def test_with_an_embedder_the_read_path_is_memory_search(repository):
-    data = dataset.load(repository / "data/emem/sample.jsonl")
+    data = dataset.load(repository / "data/emem/v0.1/items.jsonl")
     out, _ = run(data, responder.FileStore(embedder=Embedder()))
     assert out["read_path"] == "memory_search"
     assert all(row["path"] for row in out["rows"] if row["axis"] == "retrieval_accuracy")
@@ -101,7 +101,7 @@ def fixed(content, status=200, media_type="application/json"):
     ("tool_error_without_text", fixed(b'{"result":{"isError":true,"content":[]}}'), "tool_error"),
 ])
 def test_a_responder_that_fails_gives_an_error_with_what_was_asked_and_no_score(name, reply, kind, repository):
-    data = dataset.load(repository / "data/emem/sample.jsonl")
+    data = dataset.load(repository / "data/emem/v0.1/items.jsonl")
     with serve(application(reply)) as url, Responder(url) as asked:
         with pytest.raises(ResponderError, match="memory_create|POST /mcp") as error:
             ingest.drive(asked, data)
@@ -114,7 +114,7 @@ def test_a_responder_that_stalls_ends_at_the_time_limit(repository):
     async def stall(request):
         await asyncio.sleep(1.5)
 
-    data = dataset.load(repository / "data/emem/sample.jsonl")
+    data = dataset.load(repository / "data/emem/v0.1/items.jsonl")
     with serve(application(stall)) as url, Responder(url, timeout=0.3) as asked:
         with pytest.raises(ResponderError, match="no answer in 0.3 s"):
             ingest.drive(asked, data)
@@ -122,7 +122,7 @@ def test_a_responder_that_stalls_ends_at_the_time_limit(repository):
 
 def test_a_responder_that_is_not_there(repository):
     with Responder("http://127.0.0.1:9") as asked, pytest.raises(ResponderError, match="connection"):
-        ingest.drive(asked, dataset.load(repository / "data/emem/sample.jsonl"))
+        ingest.drive(asked, dataset.load(repository / "data/emem/v0.1/items.jsonl"))
 
 
 def test_missing_search_and_scan_routes_only_cost_the_answer(shared):
@@ -137,7 +137,7 @@ def test_missing_search_and_scan_routes_only_cost_the_answer(shared):
 
 
 def test_caching_reads_changes_no_row(repository, monkeypatch):
-    data = dataset.load(repository / "data/emem/sample.jsonl")
+    data = dataset.load(repository / "data/emem/v0.1/items.jsonl")
     cached, few = run(data)
     monkeypatch.setattr(client.Responder, "view", lambda self, path: self.call("view", {"path": path}))
     uncached, many = run(data)
@@ -158,7 +158,7 @@ def test_any_contradiction_passes_every_conflict_item_but_the_scoped_count_does_
         def contradictions(self):
             return [{"cell": "defi.somewhere", "band": "temperature"}]
 
-    out, _ = run(dataset.load(repository / "data/emem/sample.jsonl"), Noisy())
+    out, _ = run(dataset.load(repository / "data/emem/v0.1/items.jsonl"), Noisy())
     rows = [row for row in out["rows"] if row["axis"] == "conflict_resolution"]
     verdicts = judge.grade(rows)
     assert all(verdict["correct"] for verdict in verdicts) and judge.conflict_method(verdicts) == "contradiction_scan"

@@ -80,3 +80,83 @@ def printed(found: dict[str, Any]) -> str:
                     f"{conflict['true_negatives']} rightly quiet; {conflict['scoped']} scoped; method {conflict['method']}")
     rows += [f"not applicable: {operation}: {reason}" for operation, reason in found["not_applicable"].items()]
     return "\n".join(rows)
+
+
+# --- the step ---------------------------------------------------------------------------------------------------
+
+
+def _receipt_check(transcript: dict[str, Any], items: tuple[Any, ...], pinned_key: str) -> dict[str, Any]:
+    """The receipt of the first write, checked offline; without times and keys, which differ from run to run."""
+    from kiokulab.emem import receipts
+
+    if transcript["receipt"] is None:
+        return {"status": "none", "problems": [transcript["receipt_warning"] or "the responder sent no receipt"], "not_bound": [], "pinned": False}
+    first = next(item for item in reversed(items) if item.path == items[0].path)  # ids may share a path: the last write wins
+    text = first.update if first.update is not None and first.update_answer is not None else first.content
+    found = receipts.check(transcript["receipt"], pinned_key=pinned_key or None, content=text, path=first.path)
+    return {"status": "verified" if found.ok else "refused", "problems": found.problems, "not_bound": found.not_bound, "pinned": found.pinned}
+
+
+def load(folder: Any, params: Any) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
+    """(transcript rows, transcript head, metrics) of a run folder."""
+    import json
+
+    from kiokulab.emem import generate
+    from kiokulab.files import read_jsonl
+
+    rows = read_jsonl(folder / "contexts.jsonl")
+    transcript = json.loads((folder / "transcript.json").read_bytes())
+    dataset, _ = generate.read(folder)
+    checked = _receipt_check(transcript, dataset.items, params.pinned_key)
+    return rows, transcript, {**metrics(rows, checked, transcript["not_applicable"]), "read_path": transcript["read_path"], "failures": transcript["failures"]}
+
+
+def run(folder: Any, params: Any) -> list[dict[str, Any]]:
+    """Step 4: metrics.json, membench-live.json (the scorecard with its exact keys), latency.json, figures/axes.png and
+    report.html. Returns a row an axis, for the notebook."""
+    import json
+
+    from kiokulab import __version__
+    from kiokulab.emem import generate, judge, report
+    from kiokulab.files import dumps, read_jsonl, write_atomic
+
+    rows, transcript, found = load(folder, params)
+    dataset, _ = generate.read(folder)
+    card = judge.scorecard(
+        read_jsonl(folder / "judgements.jsonl"), version=__version__, url=transcript["url"], provenance=dataset.provenance_by_name, source=dataset.source,
+        corpus_items=transcript["corpus_items"], read_path=transcript["read_path"], receipt=transcript["receipt"])
+    write_atomic(folder / "metrics.json", dumps(found) + "\n")
+    write_atomic(folder / "membench-live.json", json.dumps(card, ensure_ascii=False, indent=2) + "\n")
+    calls = [(event["op"], event["seconds"]) for event in read_jsonl(folder / "events.jsonl")]
+    write_atomic(folder / "latency.json", dumps(latency(calls)) + "\n")
+    report.write(folder, params)
+    return [{"axis": axis, **{k: found["intervals"][axis][k] for k in ("k", "n", "rate", "low", "high")}} for axis in AXES]
+
+
+def rederive(folder: Any, params: Any = None) -> dict[str, Any]:
+    """metrics.json again from the rows (verification compares)."""
+    from pathlib import Path
+
+    from kiokulab.emem.params import EmemParams
+    from kiokulab.receipts import read_receipt
+
+    folder = Path(folder)
+    if params is None:
+        receipt = read_receipt(folder)
+        params = EmemParams.checked({k: v for k, v in receipt.parameters.items() if k in EmemParams.model_fields})
+    return load(folder, params)[2]
+
+
+def summary(folders: Any) -> str:
+    """The table that the terminal shows after a run: one line a system."""
+    import json
+    from pathlib import Path
+
+    head = f"{'system':24} {'read path':16} {'retrieval':>10} {'learning':>9} {'long-range':>10} {'conflict':>9} {'topline':>8} {'each once':>10}"
+    lines = [head]
+    for folder in map(Path, folders):
+        found = json.loads((folder / "metrics.json").read_bytes())
+        card, unique = found["scorecard"], found["unique"]
+        cells = [f"{card[axis]['correct']}/{card[axis]['items']}" for axis in ("retrieval_accuracy", "test_time_learning", "long_range_understanding", "conflict_resolution")]
+        lines.append(f"{folder.parent.name:24} {found['read_path']:16} {cells[0]:>10} {cells[1]:>9} {cells[2]:>10} {cells[3]:>9} {card['longmemeval_topline']:>8.4f} {unique['k']:>5}/{unique['n']:<4}")
+    return "\n".join(lines)

@@ -83,3 +83,85 @@ def drive(responder: Responder, dataset: Dataset) -> dict[str, Any]:
     except ResponderError as error:
         warning = str(error)
     return {"rows": rows, "read_path": kind, "receipt": receipt, "receipt_warning": warning, "corpus_items": len(dataset.items)}
+
+
+# --- the step ---------------------------------------------------------------------------------------------------
+
+FIXED_TIME = "2026-01-01T00:00:00Z"  # of the reference responder inside a run: the same run gives the same bytes
+REFERENCE_SEED = bytes(range(32))  # its signing key is public: its receipts show the format, not who signed
+
+
+def run(folder: Any, params: Any) -> list[dict[str, Any]]:
+    """Step 2: contexts.jsonl (what each question got back), events.jsonl (one row a call, with wall time) and
+    transcript.json (read path, receipt, failures). One unit: the sequence is one conversation with one responder.
+
+    Raises UnitsFailed where the responder could not be scored; then there is no row, and no score.
+    """
+    import json
+
+    from kiokulab import units
+    from kiokulab.files import dumps, write_atomic, write_jsonl
+    from kiokulab.errors import UnitsFailed
+
+    where = folder / "units" / "2-ingest"
+    job = {"unit": "all", "folder": str(folder), "params": params.model_dump(mode="json")}
+    outcome = units.run_units("kiokulab.emem.ingest:ingest_unit", [job], where, 1, params.engine, params.scheduler, params.unit_timeout_s)
+    if outcome.failed:
+        raise UnitsFailed(outcome.failed, "No score was made of it. Mend the responder and run the same command again.")
+    (found,) = [json.loads(path.read_bytes()) for path in units.finished(where)]
+    write_jsonl(folder / "contexts.jsonl", found["rows"])
+    write_jsonl(folder / "events.jsonl", found["events"])
+    write_atomic(folder / "transcript.json", dumps({k: v for k, v in found.items() if k not in ("rows", "events")}) + "\n")
+    counts: dict[str, int] = {}
+    for event in found["events"]:
+        counts[event["op"]] = counts.get(event["op"], 0) + 1
+    return [{"operation": op, "calls": n} for op, n in sorted(counts.items())]
+
+
+def ingest_unit(unit: dict[str, Any]) -> dict[str, Any]:
+    """Start what has to be answered from, drive it, and return rows, events and the transcript's head."""
+    import tempfile
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from kiokulab.emem import generate, responder
+    from kiokulab.emem.params import EXTERNAL, REFERENCE, EmemParams
+    from kiokulab.serving import serve
+
+    params = EmemParams.checked(unit["params"])
+    dataset, _ = generate.read(Path(unit["folder"]))
+    reasons: dict[str, str] = {}
+    with ExitStack() as stack:
+        if params.system == EXTERNAL:
+            url = params.url
+        else:
+            if params.system in REFERENCE:
+                from kiokulab import embed
+
+                store: Any = responder.FileStore(embedder=embed.get(params.embedder) if params.system == "reference-search" else None)
+            else:
+                store = stack.enter_context(_bridge(params, stack.enter_context(tempfile.TemporaryDirectory(prefix="kiokulab-"))))
+                reasons = store.reasons
+            url = stack.enter_context(serve(responder.build(store, key_seed=REFERENCE_SEED, clock=lambda: FIXED_TIME)))
+        with Responder(url, params.tools, params.timeout_s) as client:
+            found = drive(client, dataset)
+    events = [{"seq": number, "op": op, "seconds": round(seconds, 6)} for number, (op, seconds) in enumerate(client.latencies)]
+    return {**found, "events": events, "failures": dict(sorted(client.failures.items())), "calls": client.calls,
+            "url": params.url or "loopback", "not_applicable": dict(sorted(reasons.items()))}
+
+
+def _bridge(params: Any, workdir: str) -> Any:
+    from contextlib import contextmanager
+
+    from kiokulab import embed, meter, systems
+    from kiokulab.emem.bridge import WHEN, SystemStore, check_usable
+
+    @contextmanager
+    def opened() -> Any:
+        adapter = systems.adapter(params.system)
+        with meter.serve_embeddings(embed.get(params.embedder), "emem") as served:
+            with systems.connect(params.system, params.settings, space="emem", workdir=workdir, endpoint=served.endpoint("all"), when=WHEN) as system:
+                check_usable(system)
+                yield SystemStore(system, frozenset(system.capabilities))
+
+    return opened()

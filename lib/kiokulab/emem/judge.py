@@ -123,3 +123,13 @@ def self_test(make_memory: Callable[[], Any] = Notes, version: str = "") -> dict
         say("conflict_resolution", number, memory.conflicts(first, second) is conflicting)
     return {"mode": "self-test", "version": version, "scorecard": axis_scores(verdicts),
             "caveat": "The kit's own fixture and stub: it shows that the grader works, and nothing about a memory system."}
+
+
+def run(folder: Any, params: Any) -> list[dict[str, Any]]:
+    """Step 3: judgements.jsonl, one verdict row a question. Returns a row an axis."""
+    from kiokulab.files import read_jsonl, write_jsonl
+
+    verdicts = grade(read_jsonl(folder / "contexts.jsonl"))
+    write_jsonl(folder / "judgements.jsonl", verdicts)
+    card = axis_scores(verdicts)
+    return [{"axis": axis, **card[axis]} for axis in AXES]
