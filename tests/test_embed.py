@@ -24,6 +24,23 @@ def own_cache(tmp_path, monkeypatch):
     return tmp_path / "cache" / "embeddings"
 
 
+@pytest.fixture(autouse=True)
+def weights_read_once(monkeypatch):
+    """The weights never change, and reading them takes a second: new embedders of this file share them."""
+    read = embed._Use.__init__
+
+    def init(self, denoise):
+        if denoise not in WEIGHTS:
+            read(self, denoise)
+            WEIGHTS[denoise] = self.model
+        self.model = WEIGHTS[denoise]
+
+    monkeypatch.setattr(embed._Use, "__init__", init)
+
+
+WEIGHTS = {}
+
+
 def fresh(name="hash"):
     """An embedder as a new process would have it: no open connection, no loaded model."""
     embed._get.cache_clear()
@@ -182,7 +199,7 @@ def test_several_processes_share_one_cache(own_cache):
 
 def test_same_bytes_in_another_process(own_cache):
     texts = ["東京で泳ぐ", "swim"]
-    script = f"import sys; from kiokulab.embed import get; sys.stdout.buffer.write(get('use').encode({texts}).tobytes())"
+    script = f"import os; from kiokulab.embed import get; os.write(1, get('use').encode({texts}).tobytes())"
     runs = []
     for cache in ("one", "two"):
         environment = {**os.environ, "KIOKULAB_CACHE": str(own_cache / cache)}
@@ -194,7 +211,7 @@ def test_same_bytes_in_another_process(own_cache):
 
 @pytest.mark.parametrize("name,loaded,said", [("use", True, ""), ("word2vec", False, "was not loaded ahead")])
 def test_a_fan_out_can_have_the_model_loaded_where_its_units_are_forked(name, loaded, said):
-    script = "from kiokulab.embed import get; m = get('use')._model; print(m is not None and m.model._backend is not None)"
+    script = "from kiokulab.embed import get; m = get('use')._model; print(bool(m and m.model._backend))"
     with embed.loaded_once(name):
         run = subprocess.run(
             [sys.executable, "-c", script], env=dict(os.environ), capture_output=True, text=True, check=True
