@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import shlex
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -87,7 +87,7 @@ def _take_make_variables(options: argparse.Namespace) -> None:
     """Values of make variables, taken from the environment and not from a shell line: a name with quotes in it stays a name."""
     known = {name.upper() for name in OPTIONS} | MAKE_ONLY
     flags = os.environ.get("MAKEFLAGS", "")
-    given = shlex.split(flags.partition("-- ")[2]) if "-- " in flags else []
+    given = re.findall(r"(?:\\.|[^\\\s])+", flags.partition("-- ")[2]) if "-- " in flags else []  # make escapes spaces
     for word in given:
         name = word.partition("=")[0].rstrip(":+?")
         if name not in known:

@@ -176,7 +176,7 @@ def read_profile(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, str
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        if node is None:
+        if node is None or node.tag == "tag:yaml.org,2002:null":
             return {}, {}
         if not isinstance(node, yaml.MappingNode):
             raise InputError(
