@@ -24,6 +24,7 @@ Text is data: no rule here reads an instruction.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections import defaultdict
@@ -340,7 +341,12 @@ class AnchorIndex:
 
 
 def type_of(part: Sequence[str]) -> tuple[str, str] | None:
-    """(kind, canonical value) that most of a part's forms spell, or None for a name or phrase."""
+    """(kind, canonical value) that most of a part's forms (its first two dozen) spell, or None for a name or phrase."""
+    return _type_of(tuple(part[:24]))
+
+
+@functools.lru_cache(maxsize=20_000)
+def _type_of(part: tuple[str, ...]) -> tuple[str, str] | None:
     tally: dict[tuple[str, str], int] = defaultdict(int)
     for form in part:
         text = normalise(form)

@@ -60,6 +60,8 @@ _ASKED = [  # what kind of value a question asks for; the first that fits
     ("count", r"\bhow many\b|何人|何匹|何冊|何本|何個|何台|いくつ"),
 ]
 _ASKED = [(kind, re.compile(pattern)) for kind, pattern in _ASKED]
+_ASKS = re.compile(r"(?:ますか|ですか|かな|でしょうか|だろうか?|ないか)。?$")
+_TELLS = re.compile(r"\b(?:remember|forget|note|know that|keep in mind)\b|覚え|忘れ|メモ")  # "Could you remember that ...?" tells
 _STOP = frozenset("what which who when where why how is are am was were do does did my i me the a an of to in on at for with and or it its you your have has had go goes get "
                   "can could would will be been that this there many much often long called name many any kind sort user's user".split())
 _JA_STOP = re.compile(r"私の?|僕の?|何です|どこです|いつです|誰です|ですか|ますか|でしょう|教えて|ください|何という|という|している|どの|どんな")
@@ -124,11 +126,13 @@ class ExtractiveAnswerer:
             kinds = [f for f in values.find(sentence) if _answers(kind, f)] if kind else []
             score = 0.6 * near + 0.4 * lexical + (0.1 if kinds else -0.1 if kind else 0.0)
             text = normalise(sentence)
-            if sentence.rstrip().endswith(("?", "？")) or re.search(r"(?:ますか|ですか|かな|でしょうか|だろう|だろうか)。?$", text):
-                score -= 0.3  # a question is no statement
+            if (sentence.rstrip().endswith(("?", "？")) or _ASKS.search(text)) and not _TELLS.search(text):
+                continue  # a question is no statement
             if somebody_owns(sentence, asked_people, subject):
                 score -= 0.5
             scored.append((round(score, 4), position, sentence, n, item, kinds))
+        if not scored:
+            return Answer(None)
         best = max(scored, key=lambda s: (s[0], -s[1]))
         if best[0] < SILENT:
             return Answer(None, score=best[0])
