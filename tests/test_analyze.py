@@ -133,6 +133,18 @@ def test_a_system_without_search_is_not_applicable():
     assert found["pillars"]["remember"] is None and found["pillars"]["replace"] == 1
 
 
+def test_a_system_that_was_never_asked_to_forget_is_not_applicable():
+    some = rows("perfect")
+    for row in some:
+        if row["kind"] == "version" and row["fact"] == "f07":
+            row["verdict"] = row["live"] = "not_judged"
+            row["reason"] = "forget: the system has no forget call"
+    found = analyze.metrics(some, personas(), params(routing="forget"))
+    forget = found["metrics"]["forget_violation"]
+    assert (forget["rate"], forget["not_judged"], forget["reason"]) == (None, 0, "forget: the system has no forget call")
+    assert found["pillars"]["forget"] is None and found["index"]["worst"] is None and found["pillars"]["replace"] == 1
+
+
 def test_an_edition_without_changes_has_no_replace_pillar():
     people = [persona("en-01", "en", facts=4)]
     found = analyze.metrics(rows("perfect", people), people, params())

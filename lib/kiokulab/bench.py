@@ -49,7 +49,7 @@ def notebooks_against_one_process() -> str:
     """Table of wall times of the default run of one system, three ways."""
     with tempfile.TemporaryDirectory(prefix="kiokulab-bench-") as place:
         ways = {
-            "four notebooks (make kioku)": ["-m", "kiokulab", "run", "--track", "kioku", "--system", SYSTEM],
+            "four notebooks (make kioku)": ["-m", "kiokulab", "run", "kioku", "--system", SYSTEM],
             "steps from one process": ["-m", "kiokulab.bench", "--steps", "fan-out", f"{place}/b/run"],
             "one process, unit by unit": ["-m", "kiokulab.bench", "--steps", "alone", f"{place}/c/run"],
         }
@@ -160,7 +160,7 @@ def personas_grow(sizes: Sequence[int], minutes: float) -> str:
                 continue
             edition = Path(place) / f"edition-{size}"
             generate.write_edition(edition, 1, size)
-            command = ["-m", "kiokulab", "run", "--track", "kioku", "--system", SYSTEM, "--edition", str(edition)]
+            command = ["-m", "kiokulab", "run", "kioku", "--system", SYSTEM, "--edition", str(edition)]
             points.append({"personas": size, **_measured(command, Path(place) / f"run-{size}")})
             lines.append(f"{size:>10,}{points[-1]['seconds']:>10.1f}{points[-1]['seconds'] / size:>13.2f}{points[-1]['megabytes']:>10,.0f}")
     if len(points) > 1:

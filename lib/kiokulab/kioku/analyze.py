@@ -148,15 +148,26 @@ class Unit:
             return "the judge left no size row for it"
         return None if self.size["status"] == "ok" else self.size["reason"] or self.size["status"]
 
+    @property
+    def not_asked(self) -> str | None:
+        """Why the system was never asked to forget (forget routing, and no forget call), or None. Then its forget metric is
+        not applicable, which is something else than not judged."""
+        rows = [self.versions.get((f.id, v.n)) for f in self.persona.facts if f.forget is not None for v in f.versions]
+        if rows and all(r and r["verdict"] == "not_judged" and (r["reason"] or "").startswith("forget: ") for r in rows):
+            return rows[0]["reason"]
+        return None
+
     def items(self, scope: str) -> list[tuple[str, str, bool | None]]:
         """(metric, fact id, hit) of the five metrics that are counted fact by fact; hit is None where not judged.
         Tests between systems pair these by fact."""
-        result = []
+        result, not_asked = [], self.not_asked
         for fact in self.persona.facts:
             row = self.answers.get(fact.id)
             if fact.forget is None and not (row and row["verdict"] == "unsupported"):
                 result.append(("check_questions", fact.id, answered(row)))
             if self.unreadable:
+                continue
+            if fact.forget is not None and not_asked:
                 continue
             if fact.forget is not None:
                 result.append(("forget_violation", fact.id, content_kept(fact, self.versions, scope)))
@@ -176,6 +187,8 @@ class Unit:
         declined = sorted({r["reason"] or "the system has no search" for r in self.answers.values() if r["verdict"] == "unsupported"})
         if declined:
             counts.reasons["check_questions"] = "; ".join(declined)
+        if self.not_asked:
+            counts.reasons["forget_violation"] = self.not_asked
         if self.unreadable:
             counts.reasons |= dict.fromkeys(set(METRICS) - {"check_questions"}, f"store not readable: {self.unreadable}")
             return counts

@@ -102,7 +102,8 @@ def open_run(folder: str | Path, params: Any) -> Story:
 
 def fates(units: Sequence[analyze.Unit], route: str) -> dict[str, dict[str, str]]:
     """{persona: {fact: what became of it}}, the words of plots.FATES."""
-    return {u.persona.id: {f.id: fate(u, f) for f in u.persona.facts} for u in units if u.route == route and not u.unreadable}
+    some = sorted((u for u in units if u.route == route and not u.unreadable), key=lambda u: u.persona.id)
+    return {u.persona.id: {f.id: fate(u, f) for f in u.persona.facts} for u in some}
 
 
 def fate(unit: analyze.Unit, fact: Any) -> str:
@@ -252,11 +253,13 @@ def _edition(name: str) -> list[tuple[str, str]]:
     try:
         from kiokulab.params import edition_folder
 
-        found = _json(edition_folder("kioku", name) / "edition.json")
+        folder = edition_folder("kioku", name)
+        found = _json(folder / "edition.json")
+        reviews = len(read_jsonl(folder / "reviews.jsonl")) if (folder / "reviews.jsonl").exists() else 0
     except Exception as error:  # a report of a run whose edition has been moved away is still a report
         return [("Dataset", f"edition.json could not be read ({type(error).__name__})")]
     return [("Dataset", f"made by {found.get('generator')}, seed {found.get('seed')}; audit: {found.get('audit', {}).get('faults')} faults; "
-                        f"{found.get('reviewed_by_people')}; licence {found.get('licence')}")]
+                        f"reviewed by people: {reviews} items ({found.get('reviewed_by_people')}); licence {found.get('licence')}")]
 
 
 def limitations(story: Story) -> list[str]:
