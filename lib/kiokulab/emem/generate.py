@@ -30,7 +30,7 @@ def run(folder: Path, params: EmemParams) -> list[dict[str, Any]]:
     """Write dataset.jsonl: one head row (kind "source") and one row an item. Returns a row a group of items."""
     data = load(source(params))
     head = {"kind": "source", "source": data.source, "sha256": data.sha256, "provenance_by_name": data.provenance_by_name,
-            "provenance_by_content": data.provenance_by_content, "collisions": data.collisions}
+            "provenance_by_content": data.provenance_by_content if params.dataset else f"the kit's own edition {params.edition}", "collisions": data.collisions}
     write_jsonl(folder / "dataset.jsonl", [head, *({"kind": "item", **asdict(item)} for item in data.items)])
     groups = {"items": len(data.items), "with an update": sum(i.update is not None and i.update_answer is not None for i in data.items),
               "with a companion that conflicts": sum(i.conflicts_with is not None and i.contradicts for i in data.items),

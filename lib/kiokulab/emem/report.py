@@ -36,6 +36,7 @@ def figure(found: dict[str, Any], system: str) -> tuple[bytes, str]:
     axes.set_title(f"{plots.safe(system)}: four axes", loc="left", fontsize=11)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+    drawing.subplots_adjust(left=0.25, right=0.88, top=0.88, bottom=0.2)
     data = plots.png(drawing)
     alt = "; ".join(f"{title}: {r['k']} of {r['n']}" + (f", 95 % interval {r['low']:.2f} to {r['high']:.2f}" if r["n"] else "") for title, r in rows)
     return data, f"Bars for the four axes of {system}. {alt}."
