@@ -199,9 +199,9 @@ def difference(first: Graded, second: Graded, seed: int, resamples: int) -> dict
             "neither": test.neither, "p": test.p, "verdict": test.verdict, "score difference": float(draws[0]), "low": low, "high": high}
 
 
-def differences(runs: Sequence[Graded], seed: int, resamples: int) -> list[dict[str, Any]]:
-    """All pairs, Holm-adjusted over them."""
-    rows = [difference(a, b, seed, resamples) for n, a in enumerate(runs) for b in runs[n + 1:]]
+def differences(first: Graded, others: Sequence[Graded], seed: int, resamples: int) -> list[dict[str, Any]]:
+    """One run against each of the others, Holm-adjusted over these pairs."""
+    rows = [difference(first, other, seed, resamples) for other in others]
     for row, adjusted in zip(rows, stats.holm([row["p"] for row in rows]), strict=True):
         row["p (Holm)"], row["pairs"] = adjusted, len(rows)
     return rows
@@ -309,8 +309,9 @@ def run(folder: Path | str, params: Any) -> list[dict[str, Any]]:
     mine = metrics(graded, params.seed, params.bootstrap)
     write_atomic(folder / "metrics.json", dumps(mine) + "\n")
     others, left_out = beside(graded, params.beside)
-    report.write(folder, graded, mine, others, left_out, params)
-    return [line(mine), *(line(metrics(other, params.seed, 0)) for other in others)]
+    theirs = [metrics(other, params.seed, 0) for other in others]
+    report.write(folder, graded, mine, others, theirs, left_out, params)
+    return [line(found) for found in (mine, *theirs)]
 
 
 def line(found: Row) -> dict[str, Any]:

@@ -95,13 +95,13 @@ def tokens_success(points: Sequence[tuple[str, float, float]]) -> bytes:
     figure, axes = plt.subplots(figsize=(7.5, 4.6))
     axes.axvspan(0.5, 200, color="#f5f6f8")
     axes.axvline(3000, color="#999999", linewidth=0.8, linestyle=":")
-    taken: list[tuple[float, float]] = []
-    for name, tokens, success in sorted(points, key=lambda point: (point[1], point[2])):
-        x, y = max(1.0, tokens), 100 * success
+    places = [(max(1.0, tokens), 100 * success, name) for name, tokens, success in points]
+    for x, y, name in sorted(places):
         axes.plot([x], [y], "o", color=GOOD, markersize=6)
-        up = any(abs(y - other) < 4 and max(x, place) / min(x, place) < 4 for place, other in taken)
-        axes.annotate(plots.safe(name, 28), (x, y), xytext=(6, 8 if up else -3), textcoords="offset points", fontsize=9)
-        taken.append((x, y))
+        # a label goes to the left where another mark stands close on the right of this one
+        crowded = any((other, beside) != (x, name) and x <= other < 4 * x and abs(y - height) < 5 for other, height, beside in places)
+        axes.annotate(plots.safe(name, 28), (x, y), xytext=(-6 if crowded else 6, -3), textcoords="offset points", fontsize=9,
+                      ha="right" if crowded else "left")
     axes.set_xscale("log")
     axes.set(xlim=(0.7, max(1e4, 3 * max((tokens for _, tokens, _ in points), default=1))), ylim=(0, 105),
              xlabel="tokens billed a question (shaded: full token score; dotted: none from here on)", ylabel="success, % of all tasks posed")
@@ -126,7 +126,7 @@ def families(found: Mapping[str, Any]) -> list[dict[str, Any]]:
             continue
         family = by_name[name]
         rows.append({"scenario": analyze.TITLES[name], "passed of posed": span(rate), "passed of attempted": span(rate["attempted"]),
-                     "not attempted because": family.get("na", "" if rate["attempted"]["n"] == rate["n"] else "no reply of this kind"),
+                     "not attempted because": family.get("na", "" if rate["attempted"]["n"] == rate["n"] else "for some, what they need is not offered"),
                      "columns": ", ".join(f"{column} {value:.2f}" for column, value in family["columns"].items() if not column.startswith("s_"))})
     return rows
 
@@ -177,12 +177,11 @@ def published_rows(graded: analyze.Graded) -> list[dict[str, Any]]:
             for world in worlds for name, row in tables.get(world, {}).items()]
 
 
-def write(folder: Path, graded: analyze.Graded, mine: Mapping[str, Any], others: Sequence[analyze.Graded], left_out: Sequence[str], params: Any) -> Path:
-    """Write figures/*.png and report.html of an analysed run; returns the report's path."""
-    runs = [graded, *others]
-    stop = refused(runs)
-    found = [mine, *(analyze.metrics(other, params.seed, 0) for other in others)]
-    ladder = sorted(found, key=lambda entry: -entry["score"])
+def write(folder: Path, graded: analyze.Graded, mine: Mapping[str, Any], others: Sequence[analyze.Graded], theirs: Sequence[Mapping[str, Any]],
+          left_out: Sequence[str], params: Any) -> Path:
+    """Write figures/*.png and report.html of an analysed run (`theirs`: metrics of the `others`); returns the report's path."""
+    stop = refused([graded, *others])
+    ladder = sorted([mine, *theirs], key=lambda entry: -entry["score"])
     figures: dict[str, dict[str, str]] = {}
     if not stop:
         cells = [(entry["arm"], {family["family"]: family["pass_rate"] for family in entry["families"]}) for entry in ladder]
@@ -195,7 +194,7 @@ def write(folder: Path, graded: analyze.Graded, mine: Mapping[str, Any], others:
             figures[name] = {"uri": "data:image/png;base64," + base64.b64encode(data).decode(), "alt": plain(alt, 4000)}
     context = {
         "m": mine, "run": folder.name, "stop": stop, "ladder": [] if stop else [analyze.line(entry) for entry in ladder], "figures": figures,
-        "families": families(mine), "differences": [] if stop else _differences(runs, params), "left_out": list(left_out),
+        "families": families(mine), "differences": [] if stop else _differences(graded, others, params), "left_out": list(left_out),
         "cases": failures(graded), "failed": len(mine["failed"]), "published": published_rows(graded), "limitations": LIMITATIONS,
         "worlds": [{"world": world, "script digest": receipt["script_digest"], "posed": receipt["tasks"], "attempted": receipt["attempted"],
                     "passed": receipt["passed"], "score": f"{receipt['score']:.1f}", "tokens billed": f"{receipt['tokens_billed']:.1f}"}
@@ -207,10 +206,10 @@ def write(folder: Path, graded: analyze.Graded, mine: Mapping[str, Any], others:
     return path
 
 
-def _differences(runs: Sequence[analyze.Graded], params: Any) -> list[dict[str, Any]]:
+def _differences(graded: analyze.Graded, others: Sequence[analyze.Graded], params: Any) -> list[dict[str, Any]]:
     """This run against each other one; printed with how many pairs the adjustment is over."""
-    rows = analyze.differences(runs, params.seed, min(params.bootstrap, 1000)) if len(runs) > 1 else []
-    return [{"first": row["first"], "second": row["second"], "only first passes": row["only first"], "only second passes": row["only second"],
+    rows = analyze.differences(graded, others, params.seed, min(params.bootstrap, 1000))
+    return [{"this": row["first"], "against": row["second"], "only this passes": row["only first"], "only the other passes": row["only second"],
              "p, exact McNemar, Holm": row["verdict"] if row["p (Holm)"] is None else f"{row['p (Holm)']:.2g}",
              "score difference": f"{row['score difference']:.1f}" + ("" if row["low"] is None else f" ({row['low']:.1f} to {row['high']:.1f})"),
-             "pairs": row["pairs"]} for row in rows if runs[0].system in (row["first"], row["second"])]
+             "pairs": row["pairs"]} for row in rows]
