@@ -88,11 +88,14 @@ def test_partial(key, text, how):
     assert kept(found.verdict, found.how) == (how == "history")
 
 
-@pytest.mark.parametrize("key,text", [
-    ("home.1", "I moved from Kyoto to Osaka."), ("swim.1", "My swim is no longer at 6 pm."), ("rent.1", "家賃が85,000円から93,000円に上がった。"), ("home.1", "もう京都には住んでいない"), ("swim.1", "Swim: 6:30 pm, not 6 pm."),
+@pytest.mark.parametrize("key,text,want", [
+    ("home.1", "I moved from Kyoto to Osaka.", "partial"), ("rent.1", "家賃が85,000円から93,000円に上がった。", "partial"), ("rent.1", "家賃：85,000円 → 93,000円", "partial"), ("swim.1", "My swim is no longer at 6 pm.", "absent"),
+    ("home.1", "もう京都には住んでいない", "absent"), ("swim.1", "Swim: 6:30 pm, not 6 pm.", "absent"), ("home.2", "I'm thinking about moving to Osaka.", "absent"), ("home.2", "大阪に引っ越すかもしれない", "absent"),
+    ("dog.1", "The user denied having a corgi called Biscuit as a dog.", "absent"), ("dog.1", "犬はコーギーのビスケットではありません。", "absent"),
 ])
-def test_naming_a_value_only_to_retire_it_holds_nothing(key, text):
-    assert verdict(key, text).verdict == "absent"
+def test_naming_a_value_only_to_retire_it_keeps_nothing(key, text, want):
+    found = verdict(key, text)
+    assert (found.verdict, found.how) == (want, "replaced" if want == "partial" else None) and not kept(found.verdict, found.how)
 
 
 def test_a_partial_change_holds_the_new_version_where_the_rest_is_still_stored():
@@ -101,7 +104,7 @@ def test_a_partial_change_holds_the_new_version_where_the_rest_is_still_stored()
     assert store.verdict("swim", 1, LIVE).verdict == "held"  # the first utterance still says so
     assert store.states("m2#1") == ["swim.2"] and store.states("m1#1") == ["swim.1"]
     alone = read("I moved my swim from 6 to 6:30.")
-    assert alone.verdict("swim", 2, LIVE) == Judgement("partial", "part", ("m1#1",)) and alone.verdict("swim", 1, LIVE).verdict == "absent"
+    assert alone.verdict("swim", 2, LIVE) == Judgement("partial", "part", ("m1#1",)) and alone.verdict("swim", 1, LIVE).how == "replaced"
 
 
 def test_layers_are_judged_apart():

@@ -9,15 +9,17 @@ A judge reads the sentences of a store once and then says of every version of ev
    or shows all parts and one of them is a name or phrase, or, with an embedder, is close enough to the ledger sentence
    or to the check question once the values are masked. Similarity finds candidates only: it never tells versions apart.
 3. It is about *somebody else* where a relative, colleague, named person ... whom the fact does not know owns it.
-4. A part is *asserted*, *past* ("used to be", 以前は) or *retired* ("no longer", "from 6 to 6:30", ではなく). Where a
-   sentence gives the same part of an older and of a newer version, the older one is retired, whatever words it uses.
+4. A part is *asserted*, *past* ("used to be", 以前は), *replaced* ("from 6 to 6:30") or *denied* ("no longer", "not 6",
+   ではない, and plans: "might move to"). Where a sentence gives the same part of an older and of a newer version, the older one is
+   replaced at most, whatever words it uses.
 5. held: all parts asserted, in one sentence (how: verbatim, surface, translated, restated_forget) or in several
    sentences about the fact (how: joint); so a change that names only what changed holds the new version where the rest is
    still stored. partial, how "history": the parts that tell the version from the others can be read as a past state (a past
-   cue, or the old ledger sentence word for word). partial, how "part": some of them are asserted. Else absent: naming a
-   value only to retire it holds nothing.
+   cue, or the old ledger sentence word for word). partial, how "replaced": they are only named as what was replaced.
+   partial, how "part": some of them are asserted. Else absent: a denial holds nothing.
 
-What counts as *kept* in the headline follows the KiokuBench page: held, or partial with how "history".
+What counts as *kept* in the headline follows the KiokuBench page: held, or partial with how "history";
+"replaced" is not: a change that names the old value to say that it is over has updated it.
 A forget request that restates the content holds it: "don't remember" is not a denial.
 Text is data: no rule here reads an instruction.
 """
@@ -123,15 +125,21 @@ _FORGET = re.compile(
     r"\basked (?:me |you |us )?to forget|忘れ|消し|消去|削除|覚え(?:て(?:い|お)?(?:か)?な|な)|記憶から|なかったことに")
 _GAP = r"(?: (?!(?:but|now|because|that|since|then|→|->)\b)[^ ,;:()]+)"
 _RETIRED_BEFORE = re.compile(
-    rf"(?:\bno longer|\bnot\b(?! only| just| sure| bad| far)|n't\b(?! forget| wait| believe| mind| miss| stop| plan| book| schedule| call| disturb| expect)|\bcannot|\bnever\b(?! miss| forget| mind)|\binstead of|\brather than|\bno more|\bdone with|\bgot rid of|"
+    rf"(?:\bno longer|\bnot\b(?! only| just| sure| bad| far)|n't\b(?! (?:forget|wait|believe|mind|miss|stop|plan|book|schedule|call|disturb|expect)\b)|\bcannot|\b(?:is|'s|has|have|had|are) no\b|\bden(?:y|ies|ied)\b|\bneither|\bnor\b|\bnever\b(?! miss| forget| mind)|\binstead of|\brather than|\bno more|\bdone with|\bgot rid of|"
     rf"\bgiv(?:e|en|ing) up(?: on)?|\bgave up(?: on)?|\b(?:has|have|had) (?:stopped|quit)|\bstopped|\bquit|\bditched|\bcancell?ed){_GAP}{{0,5}} ?$|"
     rf"\b(?:moved|moving|switched|switching|changed|changing|came|shifted|migrated|transferred|away|out) (?:away |over )?(?:from|of)(?: (?!(?:to|into|→|->)\b)[^ ,;:()]+){{0,3}} ?$|"
     r"\breplac(?:ed|es|ing)(?: (?!(?:with|by)\b)[^ ,;:()]+){0,3} ?$|\b(?:sold|left|dropped|ditched)(?: (?:my|the|our|his|her|their|user's))?(?: (?!to|from|by)[^ ,;:()]+)? ?$|"
     r"(?:もう|もはや)[^。、]{0,3}$(?P<already>)")
 _RETIRED_AFTER = re.compile(
-    r"^(?:'s)?(?: (?!but|and|now)[^ ,;:.()]+){0,3}? ?\b(?:anymore|any more|any longer|no longer|no more|is over|fell through|is outdated|is out of date|(?:is|was) (?:wrong|incorrect|cancell?ed))\b|"
-    r"^[^、。]{0,6}?(?:(?:で|じゃ)は?(?:もう)?な(?:い|く|かっ)|では?ありません|じゃありません|じゃなく|をやめ|はやめ|を辞め|を卒業し|を手放|を売|を解約|の代わりに|に代わって|はもう[^、。]{0,8}(?:ない|ません|やめ|なくな)|"
+    r"^ (?:isn't|is not|aren't|wasn't|was never|doesn't|does not|won't)\b|^(?:'s)?(?: (?!but|and|now)[^ ,;:.()]+){0,3}? ?\b(?:anymore|any more|any longer|no longer|no more|is over|fell through|is outdated|is out of date|(?:is|was) (?:wrong|incorrect|cancell?ed))\b|"
+    r"^[^、。]{0,6}?(?:(?:で|じゃ)は?(?:もう)?な(?:い|く|かっ)|では?ありません|じゃありません|じゃなく|はなし(?:$|。)|は誤り|は間違い|は違う|をやめ|はやめ|を辞め|を卒業し|を手放|を売|を解約|の代わりに|に代わって|はもう[^、。]{0,8}(?:ない|ません|やめ|なくな)|"
     r"に?は?もう?(?:行か|通わ|住ま|使わ|飲ま|食べ|乗ら|し)(?:なくな|ない|ません)|(?:行っ|通っ|住ん|使っ|飲ん|食べ|乗っ|し)(?:て|で)い?(?:ない|ません|なくな))")
+_MOVED_BEFORE = re.compile(r"\b(?:moved|moving|switched|switching|changed|changing|came|shifted|migrated|transferred|away|out|replac(?:ed|es|ing))\b[^;]*$")
+# a Japanese sentence is denied by its end; endings that only look like a denial are not
+_DENIED_END = re.compile(r"(?:(?<!かもしれ)(?<!なければなら)(?<!いけ)(?<!間違い)(?<!変わら)(?<!忘れ)(?<!欠かさ)(?<!すぎ)(?<!しか)(?<!たまら)(?<!少)(?<!欠かせ)(?<!外せ)(?<!手放せ)(?<!やめられ)(?<!足り)ない|(?<!かもしれ)(?<!いけ)(?<!欠かせ)(?<!外せ)(?<!手放せ)(?<!やめられ)(?<!間違いあり)(?<!変わり)ません|ておらず|なくなった|なくなりました|なかった)"
+                         r"(?:よ|ね|です|んだ|んです|のです|とのこと|と(?:言|話|聞)[^。]{0,6}|そうだ|そうです)*[。!]?$")
+_UNREAL = re.compile(r"\b(?:might|thinking (?:about|of)|considering|wonder(?:s|ed|ing)? (?:whether|if)|asked (?:whether|if)|(?:hasn't|haven't|not) (?:yet )?decided|undecided|there's talk|toying with|almost (?:moved|got|bought))\b|"
+                     r"かもしれ|かも(?:、|と|。|$)|検討中|検討して|検討してい|迷って|てみたい|たほうがいいか|変えないこと|据え置き|冗談")
 _ALREADY_NOT = re.compile(r"^[^、。]{0,14}(?:ない|ません|なくな|なかった|やめ)")
 _JAPANESE_MOVE = re.compile(r"^[^、。]{0,4}から[^、。]{1,20}?(?:に|へ)(?:[^、。]{0,6}?)(?:変|移|替|換|引っ越|引越|乗り換|切り替|改|転|更新)")
 _TO = re.compile(r"^(?: [^ ,;:.]+){0,3}? ?(?:to\b|into\b|→|->|=>)")
@@ -140,10 +148,10 @@ CHANGE_VERB = re.compile(
     r"extend\w+|shorten\w+|lower\w+|grew|jump\w+)\b|変|移|ずら|替|換|引っ越|切り替|改|伸|延|減|増|上が|下が|早|遅|更新|値上|値下|なっ|なり|した|しま")
 _PAST = re.compile(
     r"\b(?:used to|previously|formerly|originally|once (?:lived|worked|had|owned|was)|before (?:that|then|this|the change)|in the past|back then|had been|at first|old (?:version|value|time|address|one|name|entry)|"
-    r"previous(?: \w+)?|prior(?: \w+)?|earlier version|history|until (?:recently|last|this|january|february|march|april|may|june|july|august|september|october|november|december|20\d\d|the)|up until)\b|"
+    r"previous(?: \w+)?|prior(?: \w+)?|old(?=:)|as a child|when i was|before (?:we|i|they) (?!forget)\w+|earlier version|history|until (?:recently|last|this|january|february|march|april|may|june|july|august|september|october|november|december|20\d\d|the)|up until)\b|"
     r"以前(?!から|より)|(?<![一二三四五六七八九十0-9年月日時間分週目の名午数手建人直])前は|かつて|もともと|元々|元は|昔(?!から)|これまで(?:は|の|ずっと)?|今まで(?:は|の)|当初|変更前|旧")
 _PAST_AFTER = re.compile(
-    r"^[^.;。]{0,24}?\b(?:until (?:recently|last|this|january|february|march|april|may|june|july|august|september|october|november|december|20\d\d|the|i|we|he|she|they)|before (?:that|moving|switching|i|the change)|in the past|at first|back then|previously|originally)\b|"
+    r"^[^.;。]{0,24}?\b(?:until (?:recently|last|this|january|february|march|april|may|june|july|august|september|october|november|december|20\d\d|the|i|we|he|she|they)|before (?:that|moving|switching|i|the change)|in the past|at first|back then|previously|originally|as a child|when i was)\b|"
     r"^[^、。]{0,10}?(?:だった(?:頃|時期|時代)|(?:て|で)い(?:た(?!だ)|まし)(?:が|けど|頃|時期|の|こと)|た頃)")
 _WAS = re.compile(r"\b(?:was|were)\b")
 _HEARSAY = re.compile(r"そうです|そうだ|らしい|だって|んだと|とのこと|と言って|と話し|と聞")
@@ -167,14 +175,15 @@ _PEOPLE = {
 _WORD_TO_PERSON = {word: concept for concept, words in _PEOPLE.items() for word in words.split()}
 _EN_PEOPLE = "|".join(sorted((re.escape(w) for w in _WORD_TO_PERSON if w.isascii() or w[0] == "f"), key=len, reverse=True))
 _JA_PEOPLE = "|".join(sorted((w for w in _WORD_TO_PERSON if not w.isascii() and w[0] != "f"), key=len, reverse=True))
-_EN_PERSON = re.compile(rf"(?<![a-z-])(?P<p>{_EN_PEOPLE})(?P<plural>s)?(?P<own>'s|s')?(?![a-z-])")
-_JA_PERSON = re.compile(rf"(?<![{KANJI}])(?P<p>{_JA_PEOPLE})(?:さん|ちゃん|くん|たち|夫婦|一家|の家|のところ|んち|の会社)?(?P<role>の|は|が|も|って|によると|いわく|曰く|、)")
+_EN_PERSON = re.compile(rf"(?<![a-z-])(?P<p>{_EN_PEOPLE})(?P<plural>s)?(?P<own>'s|s'|'(?= ))?(?![a-z-])")
+_JA_PERSON = re.compile(rf"(?<![{KANJI}])(?P<p>{_JA_PEOPLE})(?:さん|ちゃん|くん|たち|夫婦|一家|の家|のところ|んち|の会社)?(?P<role>の|は|が|も|って|に(?:は|も)|によると|いわく|曰く|、)")
 _ME = re.compile(r"(?<![a-z'])(?:i|i'm|i've|i'd|i'll|me|my|mine|we|we're|we've|us|our|ours|user|user's|users)(?![a-z'])")
 _PERSON_PHRASE = re.compile(rf"(?:my|our|the user's|user's|his|her|their|one of my|an|a|the)(?: [a-z]+(?<!'s)){{0,2}}? (?P<q>{_EN_PEOPLE})s?(?:'s|s')?(?![a-z-])")
 _ASIDE = re.compile(r"(?<![a-z])(?:before i forget|while (?:i'm|we're) at it|did i (?:mention|tell you)(?: that)?|as (?:i|we) (?:\w+ )?(?:saw|heard|said|know|mentioned)|i (?:think|guess|believe|heard|hear|hope|suppose|mean|was told|just heard|learned)(?: that)?|"
                     r"(?:told|tells|asked|showed|reminded) (?:me|us)(?: that| about)?|if you ask me|let me (?:add|say|think|tell you))(?![a-z'])")
 _OPENING = re.compile(r"^(?:(?:oh|and|also|so|but|well|anyway|by the way|apparently|incidentally|speaking of which|for what it's worth|as it happens)[, ]+)+")
-_PERSON_SUBJECT = re.compile(r"(?<!with )(?<!from )(?<!and )(?<!to )(?<!by )(?<!for )(?<!of )# (?!(?:and|or|in|on|at|for|to|with)\b)\w")
+_ELSEWHERE = re.compile(r"\b(?:dog|cat|house|family|people|man|woman|guy|lady) next door\b|\bthe other team|\bacross the (?:street|hall|road)\b|実家の(?!(?:私|自分))")
+_PERSON_SUBJECT = re.compile(r"^# |(?<!with )(?<!from )(?<!and )(?<!to )(?<!by )(?<!for )(?<!of )# (?!(?:and|or|in|on|at|for|to|with)\b)\w")
 _ME_STRONG = re.compile("私|僕|俺|自分|うち(?:は|の|で|も)|わたし|あたし|ユーザー|我が家")
 _NO_OWNER = {"user", "it", "that", "there", "here", "what", "let", "he", "she", "who", "today", "how", "where", "when", *(f"{d}day" for d in "mon tues wednes thurs fri satur sun".split())}
 _ME_JA = re.compile("私|僕|俺|自分|うち(?:は|の|で|も)|わたし|あたし|ユーザー|我が家|くれ|もら|いただ|勧め|紹介")
@@ -196,6 +205,8 @@ def somebody_else(text: str, raw: str, known: set[str], anchors: Sequence[str], 
     def inside(match: re.Match) -> bool:
         return any(s < match.end() and match.start() < e for s, e in spans)
 
+    if "neighbour" not in known and "parents" not in known and _ELSEWHERE.search(text) and not any(s < m.end() and m.start() < e for m in [_ELSEWHERE.search(text)] for s, e in spans):
+        return True
     english = [m for m in _EN_PERSON.finditer(text) if _WORD_TO_PERSON[m["p"]] not in known and not inside(m)
                and (m["p"] != "partner" or re.search(r"(?:my|his|her|their|our|'s) $", text[:m.start()]))]  # a tennis partner is no partner
     if english:
@@ -216,7 +227,7 @@ def somebody_else(text: str, raw: str, known: set[str], anchors: Sequence[str], 
             continue
         rest = re.sub(rf"(?:私|僕|俺|うち|わたし|ユーザー)の(?={match['p']})", "", text)
         at = rest.find(match["p"])
-        if not (_ME_STRONG if hearsay else _ME_JA).search(rest[at:]) and not re.search(r"私|僕|俺|ユーザー", rest[:at]):
+        if not (_ME_STRONG if hearsay else _ME_JA).search(rest[at:]) and not re.search(r"私(?!事)|僕|俺|ユーザー", rest[:at]):
             return True
     for match in _HONORIFIC.finditer(text):
         name = match["n"]
@@ -350,7 +361,8 @@ def _type_of(part: tuple[str, ...]) -> tuple[str, str] | None:
     tally: dict[tuple[str, str], int] = defaultdict(int)
     for form in part:
         text = normalise(form)
-        whole = [f for f in values.find(form) if f.start <= 3 and f.end >= len(text) - 3 and f.end - f.start >= 0.6 * len(text)]
+        piece = " " in text or not text.isascii()  # "at 6 pm" is a time; the 143 of the code "G-143" is no count
+        whole = [f for f in values.find(form) if (piece or (f.start, f.end) == (0, len(text))) and f.start <= 3 and f.end >= len(text) - 3 and f.end - f.start >= 0.6 * len(text)]
         for found in whole:
             tally[(found.kind, found.value)] += 1 if found.also else 2
     if not tally:
@@ -401,6 +413,7 @@ class _Evidence:
     sentence: int
     asserted: int = 0
     past: int = 0
+    replaced: int = 0
     how: str = "surface"
 
 
@@ -539,7 +552,7 @@ class RuleReading:
         language = None
         for f in sorted(by_fact):
             fact, parts = self.facts[f], by_fact[f]
-            if f not in near and not self._about(f, text, hits, parts):
+            if f not in near and not (forget and any(self.parts[p].kind is None for p in parts)) and not self._about(f, text, hits, parts):
                 continue
             spans = [span for p in parts for span in hits[p]]
             if inherited_somebody and not fact.people or self._somebody_else(text, raw, fact, spans):
@@ -551,9 +564,10 @@ class RuleReading:
                 version = self.versions[v]
                 asserted = sum(1 << i for i, p in enumerate(version.parts) if roles.get(p) == "asserted")
                 past = sum(1 << i for i, p in enumerate(version.parts) if roles.get(p) == "past")
-                if version.text and version.text in text and past == 0 and asserted != version.full and any(roles.get(p) == "retired" for p in version.parts):
-                    past = version.full & ~asserted  # the old ledger sentence word for word, inside a change record
-                if not asserted and not past:
+                replaced = sum(1 << i for i, p in enumerate(version.parts) if roles.get(p) == "replaced")
+                if replaced and version.text and version.text in text:
+                    past, replaced = past | replaced, 0  # the old ledger sentence word for word, inside a change record
+                if not asserted and not past and not replaced:
                     continue
                 how = "surface"
                 if version.text and version.text in text:
@@ -564,7 +578,7 @@ class RuleReading:
                         how = "translated"
                 if forget:
                     how = "restated_forget"
-                self.evidence[v].append(_Evidence(index, asserted, past, how))
+                self.evidence[v].append(_Evidence(index, asserted, past, replaced, how))
                 key = f"{fact.view.id}.{version.record.n}"
                 if asserted & version.telling or past and past | asserted & version.telling == version.telling | past:
                     stated.append(key)
@@ -582,8 +596,15 @@ class RuleReading:
         for v in fact.versions:
             version = self.versions[v]
             shown = [p for p in version.parts if p in parts]
+            if any(self.parts[p].kind is None and re.fullmatch(r"(?=.*[a-z])(?=(?:.*[0-9]){2})[a-z0-9-]{4,}", text[a:b]) for p in shown for a, b in hits[p]):
+                return True  # a code such as G-143 is about what it opens
             telling = [p for i, p in enumerate(version.parts) if version.telling >> i & 1]
-            if not shown or not all(p in parts for p in telling):
+            if not shown:
+                continue
+            if not all(p in parts for p in telling):
+                named = [p for p in shown if p in telling and self.parts[p].kind is None]  # enough for "partial" at most
+                if named and self.judge.embedder is not None and self._similarity(version, fact, text, [span for p in shown for span in hits[p]]) >= STRICT_GATE:
+                    return True
                 continue
             if len(version.parts) > 1 and len(shown) == len(version.parts) and any(self.parts[p].kind is None for p in shown) \
                     and len({span for p in shown for span in hits[p]}) > 1:
@@ -608,7 +629,7 @@ class RuleReading:
         return self._vectors[text]
 
     def _roles(self, fact: _Fact, text: str, hits: dict, parts: list[int], forget: bool) -> dict[int, str]:
-        """part -> 'asserted' | 'past' | 'retired'; asserted wins where a value occurs more than once."""
+        """part -> 'asserted' | 'past' | 'replaced' | 'denied'; asserted wins where a value occurs more than once."""
         newest: dict[int, int] = {}  # column -> newest version order in the sentence
         oldest: dict[int, int] = {}
         order = {p: max(o for o, v in enumerate(fact.versions) if p in self.versions[v].parts) for p in parts}
@@ -617,7 +638,7 @@ class RuleReading:
             newest[column] = max(newest.get(column, -1), order[p])
             oldest[column] = min(oldest.get(column, 99), order[p])
         result: dict[int, str] = {}
-        rank = {"retired": 0, "past": 1, "asserted": 2}
+        rank = {"denied": 0, "replaced": 1, "past": 2, "asserted": 3}
         for p in parts:
             older = order[p] < newest[self.parts[p].column] and not self._same_span(p, parts, hits, order)
             for span in hits[p][:3] + hits[p][3:][-3:]:  # a value said a hundred times is judged by its first and last mentions
@@ -626,7 +647,16 @@ class RuleReading:
                     role = "asserted"  # the ledger sentence itself says "was" or "never"
                 if p not in result or rank[role] > rank[result[p]]:
                     result[p] = role
+        several = len({order[p] for p in parts if self._telling(fact, p)}) > 1
+        if not several and "denied" in result.values() and not _NOW.search(text):
+            return dict.fromkeys(result, "denied")  # a denial of the car is one of its number plate
+        if several and any(role == "asserted" and self._telling(fact, p) for p, role in result.items()):
+            result = {p: role if self._telling(fact, p) else "asserted" for p, role in result.items()}  # what both versions share goes on
         return result
+
+    def _telling(self, fact: _Fact, part: int) -> bool:
+        """Whether a part tells some version of its fact from another."""
+        return not all(part in self.versions[v].parts for v in fact.versions) or len(fact.versions) == 1
 
     def _same_span(self, p: int, parts: list[int], hits: dict, order: dict) -> bool:
         """Whether the newer version's value is the very same characters (then nothing was replaced)."""
@@ -638,38 +668,42 @@ class RuleReading:
         `newer`: the sentence also has an older value, which is then what a past cue is about."""
         start, end = span
         before, after = text[max(0, start - 90):start], text[end:end + 60]
-        clause = re.split(r"[;()。.!?]\s|[;()。]| but |、(?=今|いま|現在)", before)[-1]
+        clause = re.split(r"[;()。]| but |、(?=今|いま|現在)", before)[-1]
         past = [m for m in _PAST.finditer(clause)]
-        if newer:
-            pass
-        elif past and not _NOW.search(clause[past[-1].end():]) or _PAST_AFTER.search(after):
+        if not newer and (past and not _NOW.search(clause[past[-1].end():]) or _PAST_AFTER.search(after)):
             return "past"
         narrow = re.split(r", |、|;|:|：", clause)[-1]
         match = _RETIRED_BEFORE.search(narrow)
         if match and (match.groupdict().get("already") is None or _ALREADY_NOT.search(after)):
-            return "retired"
+            return "replaced" if _MOVED_BEFORE.match(match[0].strip()) else "denied"
         if _RETIRED_AFTER.search(after):
-            return "retired"
+            return "denied"
+        if not older and _UNREAL.search(text):
+            return "denied"
+        if not older and not newer:
+            rest = re.split(r"。|が、|けど、|けれど|のに、|から、|ので、|し、", text[end:end + 200])[0]
+            if _DENIED_END.search(rest):
+                return "denied"
         if older and re.search(r"\bfrom\b[^,;]{0,20}$", clause):
-            return "retired"
+            return "replaced"
         if older and _WAS.search(clause) and not _NOW.search(clause) or old and (_WAS_AFTER.search(after) or _WAS_NEXT.search(clause)):
             return "past"  # "was" alone says that it is over only where a newer version is known
         if older:
-            return "retired"
+            return "replaced"
         if part.kind is None and _JAPANESE_MOVE.search(after):
-            return "retired"
+            return "replaced"
         if part.kind is not None:
             follow = next((f for f in self._founds if f.start >= end and f.start - end <= 24 and f.kind == part.kind), None)
             if follow:
                 between = text[end:follow.start]
                 if re.fullmatch(r"[^、。]{0,3}から[^、。]{0,8}", between) and CHANGE_VERB.search(text[follow.end:follow.end + 16]):
-                    return "retired"
-                if re.fullmatch(r" ?(?:→|->|=>) ?", between):
-                    return "retired"
+                    return "replaced"
+                if re.fullmatch(r" ?(?:→|->|=>|⇒) ?", between):
+                    return "replaced"
                 if re.search(r"\bfrom (?:the |about )?$", before) and re.fullmatch(r"[^.;]{0,14}\bto\b[^.;]{0,12}|[^.;]{0,6}-", between) and CHANGE_VERB.search(before):
-                    return "retired"
+                    return "replaced"
         if re.search(r"\bto [^.;]{1,40}\bfrom (?:the |about |my )?$", before) and CHANGE_VERB.search(before):
-            return "retired"
+            return "replaced"
         return "asserted"
 
     def _somebody_else(self, text: str, raw: str, fact: _Fact | None, spans: Sequence[tuple[int, int]]) -> bool:
@@ -698,11 +732,14 @@ class RuleReading:
         if union == full:
             used = [e for e in evidence if e.asserted]
             return Judgement("held", "restated_forget" if all(e.how == "restated_forget" for e in used) else "joint", self._named(used))
-        past = 0
+        past = replaced = 0
         for e in evidence:
             past |= e.past
+            replaced |= e.replaced
         if past & telling and (past | union) & telling == telling:
             return Judgement("partial", "history", self._named([e for e in evidence if e.past]))
+        if replaced & telling and (replaced | past | union) & telling == telling:
+            return Judgement("partial", "replaced", self._named([e for e in evidence if e.replaced]))
         if union & telling:
             return Judgement("partial", "part", self._named([e for e in evidence if e.asserted & telling]))
         return Judgement("absent")

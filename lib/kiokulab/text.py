@@ -23,7 +23,7 @@ _PLAIN = str.maketrans({
     "\u2013": "-", "\u2014": "-", "\u2015": "-", "\u2212": "-", "\u301c": "~", "\u2192": "→", "\u2044": "/", "\u00a5": "¥",
 })
 _SPACE = re.compile(r"\s+")
-_CJK_SPACE = re.compile(f"(?<=[{CJK}、。]) | (?=[{CJK}、。])")
+_CJK_SPACE = re.compile(f"(?<=[{CJK}、。]) (?![{KATAKANA}])|(?<=[{HIRAGANA}{KANJI}、。]) |(?<![{KATAKANA}]) (?=[{CJK}、。])| (?=[{HIRAGANA}{KANJI}、。])")
 
 
 def nfc(text: str) -> str:
@@ -33,7 +33,7 @@ def nfc(text: str) -> str:
 
 def normalise(text: str) -> str:
     """The form in which texts are compared: NFKC, case folded, one width, plain quotes and dashes, no invisible
-    characters, single spaces, none beside a Japanese character. Script is kept (kana is not folded): in Japanese the
+    characters, single spaces, none beside a Japanese character (but between two katakana words). Script is kept (kana is not folded): in Japanese the
     change of script is the word boundary. Applying it twice changes nothing that matters for a match."""
     text = _HIDDEN.sub("", _SURROGATE.sub("\ufffd", text))
     # jaconv joins half-width katakana with their voicing marks, also where NFKC leaves a spacing mark behind

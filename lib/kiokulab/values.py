@@ -715,7 +715,7 @@ _FREQUENCIES = [re.compile(p) for p in (
     rf"{_L}(?P<k>{_N})(?P<per>日|週間|か月|ヶ月|カ月|年)(?:ごと|毎)(?P<once>)",
     r"(?<![a-z])(?P<once>)(?:every|each) (?P<per>day|week|month|year)(?![a-z])",
     r"(?<![a-z])(?P<once>)(?P<per>daily|weekly|monthly|yearly|annually)(?![a-z])",
-    r"(?P<once>)毎(?P<per>日|週|月|年)(?![月火水木金土日]曜|[0-9])",
+    r"(?P<once>)毎(?P<per>日|週|月|年)(?![月火水木金土日](?:曜|[・0-9の、。]|$)|[0-9])",
 )]
 _BARE_TIMES = re.compile(rf"{_L}(?:(?P<once>once|twice|thrice)(?![a-z])|(?P<n>{_N}) times(?![a-z])|(?P<n2>{_J}|{_D})回(?!目))")
 
@@ -990,6 +990,8 @@ def compatible(kind: str, value: str, found: Found) -> bool:
         return value in found.readings
     if found.kind == "count" and kind in ("money", "quantity", "percent", "age", "ordinal", "year"):
         n = value.split(" ")[0]
+        if value.endswith(" km") and _plain(float(n) * 1000) in found.readings:
+            return True  # "running: 12k"
         return n in found.readings and (kind in ("age", "year") or float(n) >= 100)
     if kind == "quantity" and found.kind == "money" and value.endswith(" lb"):
         return f"{value[:-3]} GBP" in found.readings  # pounds of either sort
