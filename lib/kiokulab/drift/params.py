@@ -6,11 +6,11 @@ import importlib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from kiokulab.errors import InputError
 from kiokulab.files import sha256_file
-from kiokulab.params import Params
+from kiokulab.params import Params, root
 
 TRANSCRIPT = "transcript"  # the name of the system whose replies a file brings
 ARM_NAMES = ("oracle", "mute", "chance", "curated", "whole", "grep", "tfidf", "vector")  # as in arms.py, without importing it
@@ -31,15 +31,24 @@ class DriftParams(Params):
     embedder: str = Field(default="use", pattern=r"^(use|use-denoise|hash|st:.+)$", description="embedder: use, use-denoise, st:<folder or name>")
     bootstrap: int = Field(default=2000, ge=0, description="bootstrap samples of an interval")
 
+    @field_validator("script", "transcript")
+    @classmethod
+    def _where_it_lies(cls, value: str) -> str:
+        """The file's absolute path: a notebook runs in another folder than the command. A relative path is looked for
+        where the command is run, then in the checkout."""
+        if not value:
+            return value
+        for path in (Path(value).expanduser(), root() / value):
+            if path.is_file():
+                return str(path.resolve())
+        raise ValueError("There is no such file")
+
     def deciding(self) -> dict[str, Any]:
         """As in `Params`; a file stands for itself by its content, not by where it lies."""
         values = super().deciding()
         for name in ("script", "transcript"):
             if values[name]:
-                path = Path(values[name]).expanduser()
-                if not path.is_file():
-                    raise InputError("there is no such file", f"parameter {name} = {values[name]}", "Give the path of a file")
-                values[name] = sha256_file(path)
+                values[name] = sha256_file(values[name])
         return values
 
 
