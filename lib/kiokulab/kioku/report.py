@@ -372,7 +372,7 @@ def part(story: Story, name: str) -> str:
     context = template.new_context(_context(story, {name}))
     body = "".join(template.blocks[name](context))
     style = (HERE / "report.css").read_text(encoding="utf-8")
-    return f'<style>{style}</style><div class="kiokulab">{body}</div>'
+    return f'<style>{style}</style><div class="kiokulab cell">{body}</div>'
 
 
 def write(folder: str | Path, params: Any) -> Path:
