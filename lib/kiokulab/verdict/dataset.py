@@ -23,6 +23,8 @@ KNOWN = {
     "9d79e5524794a2e6900a3aa9cb7d9152c5a3e8319c9a87c25494ba1eacee495f": "LongMemEval-M, cleaned release",
     "73bd0062c6a8116430698d7f9a4aa2c7a1a3fdbfe76fcacb110f90876df2227f": "23 genuine questions, partly re-assembled: not an official file",
 }
+FIELDS = ("question_id", "question_type", "question", "answer", "question_date", "haystack_session_ids", "haystack_dates",
+          "haystack_sessions", "answer_session_ids")
 _DATE = re.compile(r"(\d{4})/(\d{2})/(\d{2}) \((?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\) (\d{2}):(\d{2})")
 
 
@@ -75,21 +77,25 @@ def parse_record(record: Any, position: int, source: str) -> Question:
     where = f"{source}[{position}]"
     if not isinstance(record, dict):
         raise InputError(f"a record is an object, not {type(record).__name__}", where)
-    names = ("question_id", "question_type", "question", "answer", "question_date", "haystack_session_ids", "haystack_dates", "haystack_sessions", "answer_session_ids")
-    for name in names:
+    for name in FIELDS:
         if name not in record:
             raise InputError(f"field {name} is missing", where)
     identity = record["question_id"]
     if not isinstance(identity, str) or not identity.strip():
         raise InputError("question_id must be a text that is not blank", where)
     where = f"{where} {identity}"
-    if record["question_type"] not in TYPES:
+    if not isinstance(record["question"], str) or not record["question"].strip():
+        raise InputError("question must be a text that is not blank", where)
+    if not isinstance(record["question_type"], str) or record["question_type"] not in TYPES:
         raise InputError(f"unknown question_type {record['question_type']!r}", where, f"One of {', '.join(TYPES)}")
     answer = record["answer"]
     if isinstance(answer, bool) or not isinstance(answer, (str, int)):  # 32 of the 500 answers are integers
         raise InputError(f"answer must be a text or an integer, not {type(answer).__name__}", where)
+    for name in ("haystack_session_ids", "answer_session_ids"):
+        if not isinstance(record[name], list) or not all(isinstance(one, str) for one in record[name]):
+            raise InputError(f"{name} must be a list of texts", where)
     ids, dates, sessions = record["haystack_session_ids"], record["haystack_dates"], record["haystack_sessions"]
-    if not (isinstance(ids, list) and isinstance(dates, list) and isinstance(sessions, list)) or not len(ids) == len(dates) == len(sessions):
+    if not (isinstance(dates, list) and isinstance(sessions, list)) or not len(ids) == len(dates) == len(sessions):
         raise InputError("haystack_session_ids, haystack_dates and haystack_sessions must be lists of one length", where)
     if not sessions:
         raise InputError("the history has no session", where)

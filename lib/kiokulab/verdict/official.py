@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from kiokulab.errors import InputError
@@ -28,6 +29,8 @@ EXPECTED = {"single-session-user": "3b1faed14fec979a", "single-session-assistant
 BUILTINS = {"zip": zip, "enumerate": enumerate, "len": len, "type": type, "int": int, "print": lambda *a, **k: None, "str": str, "list": list, "dict": dict,
             "range": range, "isinstance": isinstance, "sorted": sorted, "min": min, "max": max, "reversed": reversed, "set": set, "tuple": tuple, "bool": bool,
             "NotImplementedError": NotImplementedError, "AssertionError": AssertionError, "ValueError": ValueError}
+# attributes that lead out of plain values: private ones, and what generators, frames, tracebacks and code objects offer
+INTROSPECTION = ("_", "gi_", "cr_", "ag_", "f_", "tb_", "co_", "mro")
 FORBIDDEN = (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.ClassDef, ast.AsyncFunctionDef, ast.Await, ast.With, ast.AsyncWith)
 
 
@@ -63,8 +66,8 @@ def _refuse_impure(node: ast.FunctionDef, allowed: set[str], where: str) -> None
         place = f"{where}:{getattr(inner, 'lineno', node.lineno)}"
         if isinstance(inner, FORBIDDEN):
             raise InputError(f"{node.name} holds a {type(inner).__name__}", place, "Only string formatting is run from a checkout")
-        if isinstance(inner, ast.Attribute) and inner.attr.startswith("_"):
-            raise InputError(f"{node.name} reaches for {inner.attr}", place)
+        if isinstance(inner, ast.Attribute) and inner.attr.startswith(INTROSPECTION):
+            raise InputError(f"{node.name} reaches for {inner.attr}", place, "Only string formatting is run from a checkout")
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load) and inner.id not in bound | allowed:
             raise InputError(f"{node.name} uses the name {inner.id}", place, "Only string formatting is run from a checkout")
 
@@ -102,7 +105,8 @@ def load(repository: str | Path, metered: Callable[..., Any] | None = None) -> O
     check = _function(trees["evaluate"], "get_anscheck_prompt", ANSCHECK_ARGUMENTS, str(paths["evaluate"]))
     _refuse_impure(check, {"NotImplementedError"}, str(paths["evaluate"]))
     prepare = _function(trees["generate"], "prepare_prompt", PREPARE_ARGUMENTS, str(paths["generate"]))
-    extra = {"json": json, "chat_completions_with_backoff": metered or _no_call}
+    # of json no more than this: the module itself would lead to `json.codecs.open`
+    extra = {"json": SimpleNamespace(dumps=json.dumps, loads=json.loads), "chat_completions_with_backoff": metered or _no_call}
     _refuse_impure(prepare, {*BUILTINS, *extra}, str(paths["generate"]))
     zoo = next((node.value for node in trees["evaluate"].body if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "model_zoo" for t in node.targets)), None)
     try:

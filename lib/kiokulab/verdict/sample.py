@@ -50,7 +50,11 @@ def from_file(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Somebody else's sample: one id a line, `#` comments. Raises InputError with file:line for an id that is not in the
     data or stands twice."""
     known, chosen = {row["id"] for row in rows}, {}
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the id file cannot be read ({type(error).__name__})", str(path), "One question_id a line") from None
+    for number, line in enumerate(text.split("\n"), 1):
         identity = line.split("#")[0].strip()
         if not identity:
             continue
