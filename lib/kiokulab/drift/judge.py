@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,29 +50,36 @@ class Graded:
 
 
 class _Reply:
-    """One recall reply, indexed once (many questions to a dump get the same reply)."""
-
-    __slots__ = ("hits", "declined", "dump", "ranks", "delivered", "total", "texts", "top_score", "source")
+    """One recall reply, indexed once (many questions to a dump get the same reply), and only as far as it is asked."""
 
     def __init__(self, reply: Recalled):
         self.source = reply  # kept alive, so that its id() stays its own
         self.hits, self.declined, self.dump = reply.hits, reply.declined, reply.dump
-        self.ranks: dict[str, int] = {}
-        self.texts: dict[str, list[str]] = {}
-        self.total = 0
-        place = 0
-        scores = []
-        for hit in reply.hits:
-            self.total += tokens(hit.text)
-            if hit.score is not None:
-                scores.append(hit.score)
-            if not hit.tombstone:
-                place += 1
+
+    @cached_property
+    def ranks(self) -> dict[str, int]:
+        """Key -> place among the hits that are no tombstones, from 1; in a dump every place is the first."""
+        keys = [hit.key for hit in self.hits if not hit.tombstone]
+        places = dict(zip(reversed(keys), range(len(keys), 0, -1), strict=True)) if not self.dump else dict.fromkeys(keys, 1)
+        places.pop(None, None)
+        return places
+
+    @cached_property
+    def texts(self) -> dict[str, list[str]]:
+        """Key -> the texts shown under it, in order, tombstones included."""
+        found: dict[str, list[str]] = {}
+        for hit in self.hits:
             if hit.key is not None:
-                self.texts.setdefault(hit.key, []).append(hit.text)
-                if not hit.tombstone:
-                    self.ranks.setdefault(hit.key, 1 if self.dump else place)
-        self.top_score = max(scores) if scores else 0.0
+                found.setdefault(hit.key, []).append(hit.text)
+        return found
+
+    @cached_property
+    def total(self) -> int:
+        return sum(tokens(hit.text) for hit in self.hits)
+
+    @cached_property
+    def top_score(self) -> float:
+        return max((hit.score for hit in self.hits if hit.score is not None), default=0.0)
 
     def readable(self, key: str, answer: str) -> bool:
         """Whether some hit with this key shows the answer (an empty answer is always readable)."""
