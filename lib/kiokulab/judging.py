@@ -123,10 +123,10 @@ def kept(verdict: str, how: str | None) -> bool:
 _FORGET = re.compile(
     r"(?<!before i )(?<!n't )(?<!never )(?<!i )(?<!not )\b(?:forget)\b|\b(?:delete|erase|remove|wipe|scrub|unlearn)\b|\b(?:don't|do not|needn't|no need to|stop|shouldn't|should not|no longer need to) (?:have to |need to |want you to )?(?:remember|remembering|keep|store|storing|hold on to)|"
     r"\basked (?:me |you |us )?to forget|忘れ|消し|消去|削除|覚え(?:て(?:い|お)?(?:か)?な|な)|記憶から|なかったことに")
-_GAP = r"(?: (?!(?:but|now|because|that|since|then|→|->)\b)[^ ,;:()]+)"
+_GAP = r"(?: (?!(?:but|now|because|that|since|then|and|without|→|->)\b)[^ ,;:()]+)"
 _RETIRED_BEFORE = re.compile(
     rf"(?:\bno longer|\bnot\b(?! only| just| sure| bad| far)|n't\b(?! (?:forget|wait|believe|mind|miss|stop|plan|book|schedule|call|disturb|expect)\b)|\bcannot|\b(?:is|'s|has|have|had|are) no\b|\bden(?:y|ies|ied)\b|\bneither|\bnor\b|\bnever\b(?! miss| forget| mind)|\binstead of|\brather than|\bno more|\bdone with|\bgot rid of|"
-    rf"\bgiv(?:e|en|ing) up(?: on)?|\bgave up(?: on)?|\b(?:has|have|had) (?:stopped|quit)|\bstopped|\bquit|\bditched|\bcancell?ed){_GAP}{{0,5}} ?$|"
+    rf"\bgiv(?:e|en|ing) up(?: on)?|\bgave up(?: on)?|\b(?:has|have|had) (?:stopped|quit)|\bstopped|\bquit|\bditched|\bcancell?ed){_GAP}{{0,7}} ?$|"
     rf"\b(?:moved|moving|switched|switching|changed|changing|came|shifted|migrated|transferred|away|out) (?:away |over )?(?:from|of)(?: (?!(?:to|into|→|->)\b)[^ ,;:()]+){{0,3}} ?$|"
     r"\breplac(?:ed|es|ing)(?: (?!(?:with|by)\b)[^ ,;:()]+){0,3} ?$|\b(?:sold|left|dropped|ditched)(?: (?:my|the|our|his|her|their|user's))?(?: (?!to|from|by)[^ ,;:()]+)? ?$|"
     r"(?:もう|もはや)[^。、]{0,3}$(?P<already>)")
@@ -138,8 +138,11 @@ _MOVED_BEFORE = re.compile(r"\b(?:moved|moving|switched|switching|changed|changi
 # a Japanese sentence is denied by its end; endings that only look like a denial are not
 _DENIED_END = re.compile(r"(?:(?<!かもしれ)(?<!なければなら)(?<!いけ)(?<!間違い)(?<!変わら)(?<!忘れ)(?<!欠かさ)(?<!すぎ)(?<!しか)(?<!たまら)(?<!少)(?<!欠かせ)(?<!外せ)(?<!手放せ)(?<!やめられ)(?<!足り)ない|(?<!かもしれ)(?<!いけ)(?<!欠かせ)(?<!外せ)(?<!手放せ)(?<!やめられ)(?<!間違いあり)(?<!変わり)ません|ておらず|なくなった|なくなりました|なかった)"
                          r"(?:よ|ね|です|んだ|んです|のです|とのこと|と(?:言|話|聞)[^。]{0,6}|そうだ|そうです)*[。!]?$")
-_UNREAL = re.compile(r"\b(?:might|thinking (?:about|of)|considering|wonder(?:s|ed|ing)? (?:whether|if)|asked (?:whether|if)|(?:hasn't|haven't|not) (?:yet )?decided|undecided|there's talk|toying with|almost (?:moved|got|bought))\b|"
-                     r"かもしれ|かも(?:、|と|。|$)|検討中|検討して|検討してい|迷って|てみたい|たほうがいいか|変えないこと|据え置き|冗談")
+_UNREAL = re.compile(r"\b(?:might|thinking (?:about|of)|considering|wonder(?:s|ed|ing)? (?:whether|if)|asked (?:whether|if)|(?:hasn't|haven't|not) (?:yet )?decided|undecided|there's talk|toying with|would (?:like|love) to|wants to try|dream(?:s|t|ed)? of|considered|asked about|if i ever|someday|tempted|debating|rumou?rs?|turned down|rejected|decided against|looked into|looking into|almost (?:moved|got|bought))\b|"
+                     r"検討中|検討して|検討してい|迷って|てみたい|たほうがいいか|変えないこと|据え置き|冗談|考え中|悩んで|見送[っり]|却下|断った|変えずに|変えなかった|噂|うわさ|夢を見た")
+# said of the whole sentence
+_DENIED = re.compile(r"\b(?:not true|untrue|isn't true|is false|incorrect(?:ly)?|by mistake|mistaken(?:ly)?|denie[sd]|denying|no longer|any ?more|has ended|have ended|came to an end|called off|stopped \w+ing|"
+                     r"(?:has|have|had) (?:quit|cancelled)|got rid of|never (?:had|did|was|has|have|been|owned|lived|worked))\b|嘘だ|デマ|事実ではな|誤解")
 _ALREADY_NOT = re.compile(r"^[^、。]{0,14}(?:ない|ません|なくな|なかった|やめ)")
 _JAPANESE_MOVE = re.compile(r"^[^、。]{0,4}から[^、。]{1,20}?(?:に|へ)(?:[^、。]{0,6}?)(?:変|移|替|換|引っ越|引越|乗り換|切り替|改|転|更新)")
 _TO = re.compile(r"^(?: [^ ,;:.]+){0,3}? ?(?:to\b|into\b|→|->|=>)")
@@ -148,7 +151,7 @@ CHANGE_VERB = re.compile(
     r"extend\w+|shorten\w+|lower\w+|grew|jump\w+)\b|変|移|ずら|替|換|引っ越|切り替|改|伸|延|減|増|上が|下が|早|遅|更新|値上|値下|なっ|なり|した|しま")
 _PAST = re.compile(
     r"\b(?:used to|previously|formerly|originally|once (?:lived|worked|had|owned|was)|before (?:that|then|this|the change)|in the past|back then|had been|at first|old (?:version|value|time|address|one|name|entry)|"
-    r"previous(?: \w+)?|prior(?: \w+)?|old(?=:)|as a child|when i was|before (?:we|i|they) (?!forget)\w+|earlier version|history|until (?:recently|last|this|january|february|march|april|may|june|july|august|september|october|november|december|20\d\d|the)|up until)\b|"
+    r"previous(?: \w+)?|prior(?: \w+)?|old(?=:)|as a child(?! who)|when i was|before (?:we|i|they) (?!forget)\w+|earlier version|history|until (?:recently|last|this|january|february|march|april|may|june|july|august|september|october|november|december|20\d\d|the)|up until)\b|"
     r"以前(?!から|より)|(?<![一二三四五六七八九十0-9年月日時間分週目の名午数手建人直])前は|かつて|もともと|元々|元は|昔(?!から)|これまで(?:は|の|ずっと)?|今まで(?:は|の)|当初|変更前|旧")
 _PAST_AFTER = re.compile(
     r"^[^.;。]{0,24}?\b(?:until (?:recently|last|this|january|february|march|april|may|june|july|august|september|october|november|december|20\d\d|the|i|we|he|she|they)|before (?:that|moving|switching|i|the change)|in the past|at first|back then|previously|originally|as a child|when i was)\b|"
@@ -167,16 +170,16 @@ _PEOPLE = {
     "aunt": "aunt auntie 叔母 伯母 おば おばさん", "uncle": "uncle 叔父 伯父 おじ おじさん", "cousin": "cousin いとこ 従兄 従姉 従弟 従妹 従兄弟", "nephew": "nephew 甥 甥っ子", "niece": "niece 姪 姪っ子",
     "wife": "wife 妻 嫁 奥さん 家内", "husband": "husband 夫 旦那 主人", "partner": "partner fiancé fiancée fiance fiancee girlfriend boyfriend 彼氏 恋人 婚約者 パートナー", "ex": "ex 元カレ 元カノ",
     "son": "son 息子 長男 次男", "daughter": "daughter 娘 長女 次女", "friend": "friend buddy pal mate bestie classmate 友人 友達 友だち 親友 ともだち 知人 知り合い 同級生 仲間",
-    "colleague": "colleague coworker co-worker workmate deskmate teammate intern 同僚 後輩 先輩 部下 同期 インターン チームメイト", "boss": "boss manager supervisor 上司 部長 課長 社長 店長",
+    "colleague": "colleague coworker co-worker workmate deskmate teammate intern 同僚 後輩 先輩 部下 同期 インターン チームメイト 元同僚 会社の人 隣のチーム 隣の部署", "boss": "boss manager supervisor 上司 部長 課長 社長 店長",
     "neighbour": "neighbour neighbor 隣の人 隣人 近所の人 お隣さん お隣 お向かいさん 向かいの人 ご近所さん 隣の家 向かいの家 隣の席の人", "roommate": "roommate flatmate housemate ルームメイト 同居人", "landlord": "landlord landlady 大家 大家さん",
     "teacher": "teacher coach tutor instructor コーチ 担任", "inlaw": "mother-in-law father-in-law brother-in-law sister-in-law in-laws 義母 義父 義兄 義弟 義姉 義妹 義理の母 義理の父 義両親",
-    "client": "client customer クライアント お客さん 取引先", "someone": "guy lady woman man 誰か ある人 あの人 常連さん 友人の友人",
+    "client": "client customer patient tenant lodger クライアント お客さん 取引先 顧客 患者", "pupil": "student pupil mentor 生徒 教え子 弟子", "child": "stepson stepdaughter godson goddaughter grandson granddaughter grandchild 孫 孫娘", "step": "stepmother stepfather stepmum stepdad stepbrother stepsister godmother godfather", "someone": "guy lady woman man 誰か ある人 あの人 常連さん 友人の友人",
 }
 _WORD_TO_PERSON = {word: concept for concept, words in _PEOPLE.items() for word in words.split()}
 _EN_PEOPLE = "|".join(sorted((re.escape(w) for w in _WORD_TO_PERSON if w.isascii() or w[0] == "f"), key=len, reverse=True))
 _JA_PEOPLE = "|".join(sorted((w for w in _WORD_TO_PERSON if not w.isascii() and w[0] != "f"), key=len, reverse=True))
 _EN_PERSON = re.compile(rf"(?<![a-z-])(?P<p>{_EN_PEOPLE})(?P<plural>s)?(?P<own>'s|s'|'(?= ))?(?![a-z-])")
-_JA_PERSON = re.compile(rf"(?<![{KANJI}])(?P<p>{_JA_PEOPLE})(?:さん|ちゃん|くん|たち|夫婦|一家|の家|のところ|んち|の会社)?(?P<role>の|は|が|も|って|に(?:は|も)|によると|いわく|曰く|、)")
+_JA_PERSON = re.compile(rf"(?<![{KANJI}])(?P<p>{_JA_PEOPLE})(?:さん|ちゃん|くん|たち|夫婦|一家|の家|のところ|んち|の会社|宅)?(?P<role>の|は|が|も|って|に(?:は|も)|によると|いわく|曰く|、)")
 _ME = re.compile(r"(?<![a-z'])(?:i|i'm|i've|i'd|i'll|me|my|mine|we|we're|we've|us|our|ours|user|user's|users)(?![a-z'])")
 _PERSON_PHRASE = re.compile(rf"(?:my|our|the user's|user's|his|her|their|one of my|an|a|the)(?: [a-z]+(?<!'s)){{0,2}}? (?P<q>{_EN_PEOPLE})s?(?:'s|s')?(?![a-z-])")
 _ASIDE = re.compile(r"(?<![a-z])(?:before i forget|while (?:i'm|we're) at it|did i (?:mention|tell you)(?: that)?|as (?:i|we) (?:\w+ )?(?:saw|heard|said|know|mentioned)|i (?:think|guess|believe|heard|hear|hope|suppose|mean|was told|just heard|learned)(?: that)?|"
@@ -234,11 +237,12 @@ def somebody_else(text: str, raw: str, known: set[str], anchors: Sequence[str], 
         if not inside(match) and not any(name in known or known in name for known in user) and name not in _WORD_TO_PERSON \
                 and name not in ("お客", "皆", "奥", "娘", "息子", "歯医者", "医者") and not _ME_JA.search(text):
             return True
-    if user and not _ME.search(text):
+    if not _ME.search(text):
         for match in _OWNER.finditer(raw):
             name = match["n"].lower()
-            if match[0].rstrip().endswith("'s") and name not in user and name not in _NO_OWNER and name not in _WORD_TO_PERSON \
-                    and not any(name in text[s:e] for s, e in spans):
+            # at the start of a sentence any word has a capital: there only a known user makes another name another person
+            if (user or match.start() > 2) and match[0].rstrip().endswith("'s") and name not in user and name not in _NO_OWNER and name not in _WORD_TO_PERSON \
+                    and not any(name in text[s:e] for s, e in spans) and not any(name.startswith(anchor) for anchor in anchors):
                 return True
     return False
 
@@ -362,7 +366,8 @@ def _type_of(part: tuple[str, ...]) -> tuple[str, str] | None:
     for form in part:
         text = normalise(form)
         piece = " " in text or not text.isascii()  # "at 6 pm" is a time; the 143 of the code "G-143" is no count
-        whole = [f for f in values.find(form) if (piece or (f.start, f.end) == (0, len(text))) and f.start <= 3 and f.end >= len(text) - 3 and f.end - f.start >= 0.6 * len(text)]
+        whole = [f for f in values.find(form) if (piece or (f.start, f.end) == (0, len(text))) and f.start <= 3 and f.end >= len(text) - 3 and f.end - f.start >= 0.6 * len(text)
+                 and not re.fullmatch(r"[a-z][- ]?|[- ]?[a-z]", text[:f.start] + text[f.end:])]
         for found in whole:
             tally[(found.kind, found.value)] += 1 if found.also else 2
     if not tally:
@@ -494,6 +499,8 @@ class RuleReading:
         for fact in self.facts:
             for v in fact.versions:
                 hits = self._hits(self.versions[v].text)
+                if _DENIED_END.search(self.versions[v].text):
+                    fact.own_cues.add("denied")
                 parts = [p for p in self.versions[v].parts if p in hits]
                 fact.own_cues |= set(self._roles(fact, self.versions[v].text, hits, parts, False).values()) - {"asserted"}
 
@@ -678,10 +685,12 @@ class RuleReading:
             return "replaced" if _MOVED_BEFORE.match(match[0].strip()) else "denied"
         if _RETIRED_AFTER.search(after):
             return "denied"
-        if not older and _UNREAL.search(text):
+        if not older and (_UNREAL.search(text) or re.search("かもしれ|かも(?:と|$)", re.split("[、。]", after)[0])):
             return "denied"
         if not older and not newer:
-            rest = re.split(r"。|が、|けど、|けれど|のに、|から、|ので、|し、", text[end:end + 200])[0]
+            if _DENIED.search(text) and not _NOW.search(text):
+                return "denied"
+            rest = re.split(r"。|が、|で、|けど、|けれど|のに、|から、|ので、|し、", text[end:end + 200])[0]
             if _DENIED_END.search(rest):
                 return "denied"
         if older and re.search(r"\bfrom\b[^,;]{0,20}$", clause):
