@@ -1,0 +1,86 @@
+"""Baselines without any memory system: which sessions of a history a reader is shown. They keep nothing between questions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
+
+import numpy as np
+
+from kiokulab.systems.base import Session
+from kiokulab.verdict.dataset import Question
+
+WORDS = re.compile(r"\w+")
+K1, B = 1.5, 0.75  # of BM25, as usual; the library's defaults are the same
+
+
+def session_text(session: Session) -> str:
+    """A session as one text, which is what is ranked."""
+    return "\n".join(f"{turn.role}: {turn.text}" for turn in session.turns)
+
+
+def version(name: str) -> str | None:
+    """What stands for a baseline's version: the library that ranks, where there is one."""
+    if name != "bm25":
+        return None
+    try:
+        return f"bm25s {package_version('bm25s')}"
+    except PackageNotFoundError:
+        return "own BM25 (the library bm25s is not installed)"
+
+
+def words(text: str) -> list[str]:
+    return WORDS.findall(text.casefold())
+
+
+def bm25_scores(query: str, texts: Sequence[str]) -> np.ndarray:
+    """BM25 of `query` against each text, float64 (n,), rounded to 4 decimals. By bm25s where it is installed, else by the
+    same formula (Lucene's variant: idf = ln(1 + (n - df + 0.5) / (df + 0.5))) written out; the version says which."""
+    tokens = [words(text) for text in texts]
+    vocabulary = {word: n for n, word in enumerate(dict.fromkeys(word for row in tokens for word in row))}
+    wanted = [vocabulary[word] for word in dict.fromkeys(words(query)) if word in vocabulary]
+    if not wanted:
+        return np.zeros(len(texts))
+    numbers = [[vocabulary[word] for word in row] for row in tokens]
+    try:
+        import bm25s
+    except ImportError:
+        return np.round(_own_bm25(numbers, wanted), 4)
+    index = bm25s.BM25(k1=K1, b=B, method="lucene")
+    index.index((numbers, vocabulary), show_progress=False)
+    return np.round(np.asarray(index.get_scores_from_ids(wanted), np.float64), 4)
+
+
+def _own_bm25(numbers: Sequence[Sequence[int]], wanted: Sequence[int]) -> np.ndarray:
+    """The formula over token numbers: `numbers` a row a text, `wanted` the query's words."""
+    lengths = np.array([len(row) for row in numbers], np.float64)
+    counts = np.array([[row.count(word) for word in wanted] for row in numbers], np.float64)
+    found = (counts > 0).sum(0)
+    idf = np.log(1 + (len(numbers) - found + 0.5) / (found + 0.5))
+    norm = K1 * (1 - B + B * lengths / max(lengths.mean(), 1e-9))
+    return (idf * counts * (1 / (counts + norm[:, None]))).sum(1)
+
+
+def select(name: str, question: Question, top: int, embedder: object = None) -> list[tuple[Session, float | None]]:
+    """The sessions that a reader is shown with their scores, best first. Raises ValueError for a name that is no baseline.
+
+    oracle-sessions gives what is labelled; for an abstention question that is what comes close, and never the answer.
+    """
+    sessions = list(question.sessions)
+    if name == "full-context":
+        return [(session, None) for session in sessions]
+    if name == "oracle-sessions":
+        return [(session, None) for session in sessions if session.id in question.evidence]
+    texts = [session_text(session) for session in sessions]
+    if name == "plain-rag":
+        from kiokulab import embed
+
+        scores = embed.similarities(embedder.encode([question.question])[0], embedder.encode(texts))
+    elif name == "bm25":
+        scores = bm25_scores(question.question, texts)
+    else:
+        raise ValueError(f"{name} is no baseline of this track")
+    best = np.argsort(-scores, kind="stable")[:top]
+    return [(sessions[n], float(scores[n])) for n in best]

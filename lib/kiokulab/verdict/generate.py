@@ -1,0 +1,124 @@
+"""Step 1: the questions of a run, checked, drawn and written down with their histories.
+
+The file is read twice, one record in memory at a time: once to check every record and to count types, once to take
+those that were drawn. So one bad record stops the run, whether it would have been drawn or not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kiokulab.errors import InputError
+from kiokulab.files import dumps, iterate_jsonl, sha256_file
+from kiokulab.params import edition_folder
+from kiokulab.systems.base import Session, Turn
+from kiokulab.verdict import TYPES, dataset, sample
+from kiokulab.verdict.params import VerdictParams
+from kiokulab.verdict.dataset import Question
+
+FILE = "questions.json"
+
+
+def source(params: VerdictParams) -> tuple[Path, dict[str, Any]]:
+    """The file of a run and what it is: {"sha256", "name", "official"}. Raises InputError for a changed edition and for
+    an unknown file without a label."""
+    if params.data:
+        path = Path(params.data).expanduser()
+        sha256, name, official = dataset.identify(path, params.label)
+        return path, {"sha256": sha256, "name": name, "official": official}
+    folder = edition_folder(params.track, params.edition)
+    path, sha256 = folder / FILE, sha256_file(folder / FILE)
+    if json.loads((folder / "edition.json").read_bytes())["files"].get(FILE) != sha256:
+        raise InputError(f"{FILE} is not what edition.json says", str(path), "An edition is frozen: restore the file, or make a new edition")
+    return path, {"sha256": sha256, "name": f"the kit's own sample {folder.name}: invented questions, not LongMemEval", "official": False}
+
+
+def load_edition(edition: str) -> Path:
+    """The folder of an edition whose file is what it should be. (The runner asks before anything starts.)"""
+    source(VerdictParams(edition=edition))
+    return edition_folder("verdict", edition)
+
+
+def as_row(question: Question) -> dict[str, Any]:
+    """A question as its row of dataset.jsonl. Labels (type, evidence) are for the harness; systems see the sessions alone."""
+    return {"kind": "question", "id": question.id, "type": question.type, "question": question.question, "answer": question.answer, "date": question.date,
+            "evidence": list(question.evidence), "position": question.position,
+            "sessions": [{"id": s.id, "date": s.date, "turns": [[t.role, t.text] for t in s.turns]} for s in question.sessions]}
+
+
+def from_row(row: dict[str, Any]) -> Question:
+    return Question(row["id"], row["type"], row["question"], row["answer"], row["date"],
+                    tuple(Session(s["id"], s["date"], tuple(Turn(*turn) for turn in s["turns"])) for s in row["sessions"]), tuple(row["evidence"]), row["position"])
+
+
+def read(folder: Path) -> tuple[dict[str, Any], Iterator[Question]]:
+    """Head row and questions of a run, one question in memory at a time."""
+    rows = iterate_jsonl(Path(folder) / "dataset.jsonl")
+    return next(rows)[1], (from_row(row) for _, row in rows)
+
+
+def read_at(path: str | Path, offset: int) -> Question:
+    """The question whose row begins at byte `offset` of a dataset.jsonl."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        return from_row(json.loads(file.readline()))
+
+
+def offsets(path: str | Path) -> dict[str, int]:
+    """Question id -> byte at which its row begins."""
+    found, at = {}, 0
+    with open(path, "rb") as file:
+        for line in file:
+            row = json.loads(line)
+            if row["kind"] == "question":
+                found[row["id"]] = at
+            at += len(line)
+    return found
+
+
+def draw(params: VerdictParams) -> tuple[Path, dict[str, Any]]:
+    """The file of a run, and the head row of its dataset.jsonl: source, counts, the drawn ids and their digest."""
+    path, known = source(params)
+    rows = dataset.manifest(path)
+    if params.ids:
+        ids = sample.from_file(params.ids, rows)
+    else:
+        ids = sample.draw(rows, 0 if params.questions >= len(rows) and not params.data else params.questions, params.seed)
+    types = {row["id"]: row["type"] for row in rows}
+    count = lambda names: {kind: found for kind in TYPES if (found := Counter(types[name] for name in names)[kind])}
+    return path, {"kind": "source", "file": path.name, **known, "records": len(rows), "types": count(types), "abstention": sum(row["abstention"] for row in rows),
+                  "sample": {"ids": ids, "digest": sample.digest_of(ids), "by": "id file" if params.ids else f"hash, seed {params.seed}",
+                             "types": count(ids), "abstention": sum("_abs" in name for name in ids)}}
+
+
+def run(folder: Path, params: VerdictParams) -> list[dict[str, Any]]:
+    """Write dataset.jsonl: the head row and one row a drawn question, in file order. Returns a row a type."""
+    path, head = draw(params)
+    chosen = head["sample"]["ids"]
+    target = Path(folder) / "dataset.jsonl"
+    with tempfile.NamedTemporaryFile("wb", dir=folder, prefix=".dataset.", suffix=".part", delete=False) as file:
+        try:
+            file.write((dumps(head) + "\n").encode())
+            found = 0
+            for question in dataset.stream(path, set(chosen)):  # in file order, so that one is in memory at a time
+                file.write((dumps(as_row(question)) + "\n").encode())
+                found += 1
+            if found != len(chosen):
+                raise InputError(f"{found} of the {len(chosen)} drawn questions were found: the file changed while it was read", str(path))
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            os.unlink(file.name)
+            raise
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, target)
+    drawn = head["sample"]["types"]
+    return [{"question type": kind, "in the file": n, "drawn": drawn.get(kind, 0)} for kind, n in head["types"].items()] + [
+        {"question type": "all", "in the file": head["records"], "drawn": len(chosen)},
+        {"question type": "of these to be declined (_abs)", "in the file": head["abstention"], "drawn": head["sample"]["abstention"]}]

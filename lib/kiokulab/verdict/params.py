@@ -1,0 +1,116 @@
+"""Parameters of the verdict track, and what a system's name means in it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from kiokulab.errors import InputError
+from kiokulab.files import digest, sha256_file
+from kiokulab.params import Params, root
+
+MODEL = r"llm:\S+"
+SHIPPED = root() / "data" / "verdict" / "disputed.yml"
+HERE = Path(__file__).resolve().parent
+# of this track: they keep nothing between questions, so that all questions may share one process
+BASELINES = {
+    "full-context": "the whole history in the reader's prompt",
+    "plain-rag": "the sessions most similar to the question by the kit's embedder",
+    "bm25": "the sessions that BM25 ranks first",
+    "oracle-sessions": "exactly the sessions labelled as holding the answer: what a perfect search would give",
+}
+
+
+class VerdictParams(Params):
+    """Parameters of the verdict track (LongMemEval under MemVerdict's rules)."""
+
+    track: str = Field(default="verdict", pattern=r"^[a-z][a-z0-9_]*$", description="name of the track")
+    system: str = Field(default="plain-rag", min_length=1, description="full-context, plain-rag, bm25, oracle-sessions, or a memory system of the kit")
+    data: str = Field(default="", description="path of a LongMemEval file to use instead of the edition's questions")
+    label: str = Field(default="", description="what a file is whose sha256 is not a known release; an unknown file without a label is refused")
+    questions: int = Field(default=30, ge=0, description="size of the stratified sample; 0 = all questions")
+    ids: str = Field(default="", description="path of a file with one question_id a line, to mirror somebody else's sample")
+    top_sessions: int = Field(default=10, ge=1, description="sessions that plain-rag and bm25 pass to the reader")
+    k: int = Field(default=30, ge=1, description="results asked of a memory system's search")
+    embedder: str = Field(default="use", pattern=r"^(use|use-denoise|hash|st:.+)$", description="embedder of plain-rag, of systems and of the extractive reader")
+    reader: str = Field(default="extractive", pattern=rf"^(extractive|{MODEL})$", description="who answers: extractive (no model), or llm:<model>")
+    judge: str = Field(default="rules", pattern=rf"^(rules|{MODEL})$", description="who grades: rules (no model), or llm:<model>")
+    panel: str = Field(default="", pattern=rf"^({MODEL}(,{MODEL})*)?$", description="further judges, llm:<model>,llm:<model>,... ; they decide by majority")
+    official_repo: str = Field(default="", description="checkout of the official repository with its prompts; empty = $LONGMEMEVAL_REPO, else the kit's own prompts")
+    stepwise: bool = Field(default=True, description="whether the reader is asked to go step by step, for histories")
+    facts_stepwise: bool = Field(default=True, description="the same for facts of a memory system; MemVerdict does not say which it uses")
+    disputed: str = Field(default="shipped", description="YAML list of questions with disputed gold answers; shipped = data/verdict/disputed.yml, empty = none")
+    calls_in_flight: int = Field(default=8, ge=1, description="model calls of the reader and the judges at a time")
+    bootstrap: int = Field(default=2000, ge=0, description="bootstrap samples of the task average's interval")
+    unit_timeout_s: int = Field(default=7200, ge=1, description="seconds for one question; MemVerdict allows two hours, and what takes longer is wrong")
+
+    def deciding(self) -> dict[str, Any]:
+        """As in `Params`; files stand for themselves by their content, and the time limit and the isolation decide too."""
+        values = super().deciding()
+        values.pop("calls_in_flight")
+        for name, path in (("data", self.data), ("ids", self.ids), ("disputed", self.disputed_file)):
+            if path and not Path(path).expanduser().is_file():
+                raise InputError("there is no such file", f"parameter {name} = {path}", "make data-longmemeval says how to get the official file" if name == "data" else None)
+            values[name] = _content(Path(path).expanduser()) if path else ""
+        return {**values, "unit_timeout_s": self.unit_timeout_s, "isolation": isolation(self.system), "official_repo": "", "prompts": prompts_digest(self.repository)}
+
+    @property
+    def repository(self) -> str:
+        """The checkout of the official repository, or ''."""
+        return self.official_repo or os.environ.get("LONGMEMEVAL_REPO", "")
+
+    @property
+    def disputed_file(self) -> str:
+        return str(SHIPPED) if self.disputed == "shipped" else self.disputed
+
+
+_digests: dict[tuple[str, int, int], str] = {}
+
+
+def _content(path: Path) -> str:
+    """sha256 of a file, read once while it stays the same: the official file has 277 MB, and four steps ask."""
+    stat = path.stat()
+    key = (str(path.resolve()), stat.st_size, stat.st_mtime_ns)
+    if key not in _digests:
+        _digests[key] = sha256_file(path)
+    return _digests[key]
+
+
+def isolation(system: str) -> str:
+    """How questions are kept apart, for the receipt."""
+    return "one process for all questions: the baseline keeps nothing" if _plain(system) in BASELINES else "one process and one store a question"
+
+
+def prompts_digest(repository: str) -> str:
+    """What stands for the prompts in a run's identity: the two official files, or the kit's own prompt file."""
+    if not repository:
+        return f"own {sha256_file(HERE / 'prompts-v1.yml')[:16]}"
+    files = [Path(repository).expanduser() / name for name in ("src/evaluation/evaluate_qa.py", "src/generation/run_generation.py")]
+    for path in files:
+        if not path.is_file():
+            raise InputError("there is no such file", str(path), "LONGMEMEVAL_REPO is a checkout of the official repository")
+    return f"official {digest([sha256_file(path) for path in files])[:16]}"
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("_", "-")
+
+
+def describe_system(name: str, settings: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Everything about a system that decides a result: a baseline of this track, or a system of the kit."""
+    if _plain(name) in BASELINES:
+        from kiokulab import __version__
+        from kiokulab.verdict.baselines import version
+
+        return {"name": _plain(name), "version": version(_plain(name)) or __version__, "lock_digest": None, "source_digest": sha256_file(HERE / "baselines.py"),
+                "environment": None, "installed": True, "settings": {}, "feeds": "the whole history", "dates": "native", "model": "none",
+                "embeddings": False, "capabilities": []}
+    systems = importlib.import_module("kiokulab.systems")
+    try:
+        return systems.describe(systems.resolve(name).name, settings)
+    except InputError as error:
+        raise InputError(f"{error.what} (baselines of this track: {', '.join(BASELINES)})", error.where, error.do) from None
