@@ -78,6 +78,11 @@ def test_bootstrap_of_one_cluster_has_no_interval():
     assert stats.bootstrap(ratio([5], [10]), 1) == stats.Interval(0.5, None, None, "none")
 
 
+def test_one_persona_a_language_has_no_interval_and_not_one_of_no_width():
+    assert stats.bootstrap(ratio([5, 9], [10, 10]), 2, strata=["en", "ja"]) == stats.Interval(0.7, None, None, "none")
+    assert stats.bootstrap(ratio([5, 9], [10, 10]), 2).low == 0.5 and not stats.resamplable([])
+
+
 def test_bootstrap_keeps_the_strata():
     drawn = stats.resamples_of(["en", "en", "ja", "ja", "ja"], 50, seed=1)
     assert (drawn[:, :2].sum(1) == 2).all() and (drawn[:, 2:].sum(1) == 3).all()

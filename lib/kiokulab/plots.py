@@ -143,7 +143,8 @@ def fate_map(fates: Mapping[str, Mapping[str, str]], *, title: str = "", columns
             if fact in row:
                 fill, sign, ink = FATES[row[fact]]
                 axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=fill, edgecolor="white" if fill != "#FFFFFF" else PALE, lw=1.2))
-                axes.text(x, y, sign, ha="center", va="center_baseline", color=ink, fontsize=10)
+                if sign:
+                    axes.text(x, y, sign, ha="center", va="center_baseline", color=ink, fontsize=10)
     axes.set_xlim(-0.5, max(len(facts), 1) - 0.5)
     axes.set_ylim(max(len(fates), 1) - 0.5, -0.5)
     axes.set_aspect("equal")

@@ -107,6 +107,12 @@ def resamples_of(strata: Sequence[Hashable], resamples: int, seed: int) -> np.nd
     return counts
 
 
+def resamplable(strata: Sequence[Hashable]) -> bool:
+    """Whether there is anything to draw from: two clusters at least in each stratum. One persona of a language, drawn
+    again and again, would give an interval of no width, which says the opposite of what is known."""
+    return bool(strata) and all(list(strata).count(stratum) > 1 for stratum in set(strata))
+
+
 def bootstrap(
     statistic: Statistic, clusters: int, *, strata: Sequence[Hashable] | None = None, seed: int = 1,
     resamples: int = 2000, level: float = LEVEL,
@@ -121,7 +127,7 @@ def bootstrap(
     value = float(statistic(np.ones((1, clusters)))[0])
     if math.isnan(value):
         return Interval(None, None, None, "none")
-    if clusters < 2 or resamples < 1:
+    if resamples < 1 or not resamplable(strata if strata is not None else [0] * clusters):
         return Interval(value, None, None, "none")
     weights = resamples_of(strata if strata is not None else [0] * clusters, resamples, seed)
     draws = statistic(weights)

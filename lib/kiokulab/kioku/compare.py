@@ -141,7 +141,7 @@ def _index(there: Mapping[str, Sequence[analyze.Unit]], pairs, *, seed: int, res
         apart = None if got.low is None else got.low > 0 or got.high < 0
         differences.append({"a": a, "b": b, "difference": got.value, "low": got.low, "high": got.high, "apart": apart})
     ranks: dict[str, Any] = {}
-    if resamples and len(personas) > 1:
+    if resamples and stats.resamplable(strata):
         weights = stats.resamples_of(strata, resamples, seed)
         draws = {label: index(label, weights) for label in totals}
         ranked = [label for label in draws if not np.isnan(draws[label]).any()]
