@@ -7,7 +7,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Variables reach Python through the environment, never through a shell line: SYSTEM='a b"; c' stays a name.
 export SYSTEM ROUTE ROUTING PERSONAS PROFILE JOBS ENGINE SCHEDULER EDITION JUDGE ANSWERER GRADER EMBEDDER K BUDGET_TOKENS \
   FLOOR SEED BOOTSTRAP UNIT_TIMEOUT_S SETTINGS RUN TRACK ALL OUT
-export UV_NO_PROGRESS PIP_DISABLE_PIP_VERSION_CHECK = 1
+export UV_NO_PROGRESS = 1
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 VENV ?= .venv
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python3.14 python; do \

@@ -231,16 +231,19 @@ def _kill(pid: int) -> None:
 @contextmanager
 def _environment_for_children() -> Iterator[None]:
     """While the fork server starts: no secrets, and one thread a process, since the units themselves fill the cores."""
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(clean_environment(before))
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    wanted = one_thread | clean_environment()
+    hidden = {name: value for name, value in os.environ.items() if name not in wanted}
+    added = [name for name in wanted if name not in os.environ]
+    for name in hidden:
+        del os.environ[name]
+    os.environ.update({name: wanted[name] for name in added})
     try:
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        for name in added:
+            del os.environ[name]
+        os.environ.update(hidden)
 
 
 @contextmanager
