@@ -186,8 +186,10 @@ def test_a_transcript_of_another_script_fails_its_world_and_says_why(tmp_path):
 
 
 def test_parameters_that_do_not_go_together_are_refused(tmp_path):
-    with pytest.raises(InputError, match="belong together"):
+    with pytest.raises(InputError, match="no transcript is given"):
         ingest.run(run_folder(tmp_path), DriftParams(system="transcript"))
+    with pytest.raises(InputError, match="has no settings"):
+        ingest.run(run_folder(tmp_path), DriftParams(system="grep", settings={"depth": 3}))
     with pytest.raises(InputError, match="parameter 'script' = 'none.json'.*no such file"):
         DriftParams.checked({"script": "none.json"})
     with pytest.raises(InputError, match="arms of this track"):
@@ -199,6 +201,12 @@ def test_a_file_stands_for_its_content_in_the_runs_identity(tmp_path):
         (tmp_path / name).write_text(mini().text())
     one, two = (DriftParams(script=str(tmp_path / name)).deciding() for name in ("a.json", "b.json"))
     assert one == two and len(one["script"]) == 64
+
+
+def test_a_transcript_decides_nothing_for_an_anchor_beside_it(tmp_path):
+    (tmp_path / "t.json").write_text("{}")
+    assert DriftParams(system="mute", transcript=str(tmp_path / "t.json")).deciding() == DriftParams(system="mute").deciding()
+    assert DriftParams(system="transcript", transcript=str(tmp_path / "t.json")).deciding()["transcript"]
 
 
 def test_arms_are_described_before_systems_of_the_same_name():

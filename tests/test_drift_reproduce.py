@@ -35,6 +35,11 @@ def test_every_published_figure_of_the_largest_world_comes_out():
     assert len(found) == 236
 
 
+def test_the_table_says_that_nothing_was_reproduced(tmp_path):
+    table, wrong = reproduce.drift(tmp_path)
+    assert "not reproduced" in table and wrong == []
+
+
 @needs_data
 def test_a_changed_rule_does_not_go_unseen(monkeypatch):
     monkeypatch.setattr(judge, "TOP", 4)

@@ -136,7 +136,7 @@ class Flat:
 
     def changed(self) -> None:
         """Called after every write: forget what was computed for the whole store."""
-        self._live_mask: np.ndarray | None = None
+        self._live_slots: np.ndarray | None = None
 
     def inscribe(self, record: dict, mode: str) -> Inscribed:
         self.slot_of[record["key"]] = len(self.slots)
@@ -203,7 +203,12 @@ class Flat:
 
     def best(self, scores: np.ndarray, window: dict | None, k: int) -> list[int]:
         """The k live slots with the highest scores above 0; equal ones in writing order."""
-        slots = np.asarray(self.pool(window), dtype=np.int64)
+        if window is None:
+            if self._live_slots is None:
+                self._live_slots = np.asarray(self.live, dtype=np.int64)
+            slots = self._live_slots
+        else:
+            slots = np.asarray(self.pool(window), dtype=np.int64)
         if not len(slots):
             return []
         found = scores[slots]
@@ -310,6 +315,22 @@ class Curated(Whole):
         return chosen
 
 
+class _Growing:
+    """A row of numbers that is added to at its end."""
+
+    def __init__(self, kind: type):
+        self.room, self.size = np.zeros(1024, dtype=kind), 0
+
+    def add(self, values: np.ndarray) -> None:
+        while self.size + len(values) > len(self.room):
+            self.room = np.concatenate([self.room, np.zeros_like(self.room)])
+        self.room[self.size:self.size + len(values)] = values
+        self.size += len(values)
+
+    def values(self) -> np.ndarray:
+        return self.room[:self.size]
+
+
 class Tfidf(Flat):
     """Cosine over TF-IDF, titles only, and contradictions by the words in which two titles differ."""
 
@@ -319,8 +340,12 @@ class Tfidf(Flat):
     def __init__(self) -> None:
         self.vocabulary: dict[str, int] = {}
         self.document_counts: list[int] = []  # a term -> live notes that hold it
-        self.term_ids: list[np.ndarray] = []  # a slot -> its terms
-        self.term_weights: list[np.ndarray] = []  # a slot -> 1 + ln(frequency)
+        self.terms_of: list[np.ndarray] = []  # a slot -> its terms
+        # what every note holds, in one row each, only ever added to: term, 1 + ln(frequency), slot. A deleted note stays in
+        # them and is left out by `pool`; its terms are counted down.
+        self.flat = [_Growing(np.int64), _Growing(np.float64), _Growing(np.int64)]
+        self.postings: list[tuple[list[int], list[float]]] = []  # a term -> slots and weights
+        self.posted: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # the same as arrays, for the terms that were asked for
         self.title_words: list[frozenset[str]] = []
         self.titles_with: dict[str, set[int]] = {}
         self.queue: dict[frozenset[str], Suspect] = {}
@@ -328,44 +353,51 @@ class Tfidf(Flat):
 
     def changed(self) -> None:
         super().changed()
-        self._index: tuple | None = None
+        self._weighed: tuple[np.ndarray, np.ndarray] | None = None
 
     def added(self, slot: int, record: dict) -> None:
         counts = Counter(words(f"{record['title']}\n{record['body']}", 1, TFIDF_STOPWORDS))
         for term in counts:
             if self.vocabulary.setdefault(term, len(self.document_counts)) == len(self.document_counts):
                 self.document_counts.append(0)
+                self.postings.append(([], []))
             self.document_counts[self.vocabulary[term]] += 1
-        self.term_ids.append(np.array([self.vocabulary[term] for term in counts], dtype=np.int64))
-        self.term_weights.append(1.0 + np.log(np.array(list(counts.values()), dtype=np.float64)))
+        terms = np.array([self.vocabulary[term] for term in counts], dtype=np.int64)
+        weights = 1.0 + np.log(np.array(list(counts.values()), dtype=np.float64))
+        self.terms_of.append(terms)
+        for rows, values in zip(self.flat, (terms, weights, np.full(len(terms), slot)), strict=True):
+            rows.add(values)
+        for term, weight in zip(terms.tolist(), weights.tolist(), strict=True):
+            self.postings[term][0].append(slot)
+            self.postings[term][1].append(weight)
+            self.posted.pop(term, None)
         self.title_words.append(frozenset(words(record["title"], 1, TFIDF_STOPWORDS)))
         for word in self.title_words[slot]:
             self.titles_with.setdefault(word, set()).add(slot)
 
     def removed(self, slot: int, record: dict) -> None:
-        for term in self.term_ids[slot]:
+        for term in self.terms_of[slot]:
             self.document_counts[term] -= 1
         for word in self.title_words[slot]:
             self.titles_with[word].discard(slot)
 
-    def _indexed(self) -> tuple:
-        """(idf by term, norm by slot, (slots, weights) by term) of the live notes, made anew after a write."""
-        if self._index is None:
-            live = np.array(self.live, dtype=np.int64)
-            idf = np.log((1.0 + max(1, len(live))) / (1.0 + np.array(self.document_counts, dtype=np.float64))) + 1.0
-            lengths = np.array([len(self.term_ids[slot]) for slot in self.live], dtype=np.int64)
-            terms = np.concatenate([self.term_ids[slot] for slot in self.live]) if len(live) else np.zeros(0, dtype=np.int64)
-            weights = np.concatenate([self.term_weights[slot] for slot in self.live]) if len(live) else np.zeros(0)
-            weights = weights * idf[terms]
-            owners = np.repeat(live, lengths)
-            norms = np.sqrt(np.bincount(owners, weights * weights, minlength=len(self.slots)))
-            order = np.argsort(terms, kind="stable")
-            starts = np.searchsorted(terms[order], np.arange(len(idf) + 1))
-            self._index = (idf, norms, owners[order], weights[order], starts)
-        return self._index
+    def _weights(self) -> tuple[np.ndarray, np.ndarray]:
+        """(idf by term, norm by slot), made anew after a write: every write moves every idf."""
+        if self._weighed is None:
+            idf = np.log((1.0 + max(1, len(self.live))) / (1.0 + np.array(self.document_counts, dtype=np.float64))) + 1.0
+            terms, weights, owners = (rows.values() for rows in self.flat)
+            weighted = weights * idf[terms]
+            self._weighed = idf, np.sqrt(np.bincount(owners, weighted * weighted, minlength=len(self.slots)))
+        return self._weighed
+
+    def _posted(self, term: int) -> tuple[np.ndarray, np.ndarray]:
+        if term not in self.posted:
+            slots, weights = self.postings[term]
+            self.posted[term] = np.array(slots, dtype=np.int64), np.array(weights)
+        return self.posted[term]
 
     def recall(self, query: str, k: int, window: dict | None) -> Recalled:
-        idf, norms, owners, weights, starts = self._indexed()
+        idf, norms = self._weights()
         unseen_idf = math.log(1.0 + max(1, len(self.live))) + 1.0
         scores = np.zeros(len(self.slots))
         norm = 0.0
@@ -374,8 +406,8 @@ class Tfidf(Flat):
             weight = (1.0 + math.log(count)) * (unseen_idf if number is None else float(idf[number]))
             norm += weight * weight
             if number is not None:
-                part = slice(starts[number], starts[number + 1])
-                scores[owners[part]] += weight * weights[part]
+                slots, weights = self._posted(number)
+                scores[slots] += weight * (weights * idf[number])
         if norm:
             scores = np.divide(scores, math.sqrt(norm) * norms, out=np.zeros(len(scores)), where=norms > 0)
         found = self.best(scores, window, k)

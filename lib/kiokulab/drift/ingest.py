@@ -403,8 +403,10 @@ def run(folder: Path | str, params: Any) -> list[dict[str, Any]]:
             from kiokulab.systems import environments
 
             environments.ensure(where.environment)
-    if (params.system == TRANSCRIPT) != bool(params.transcript):
-        raise InputError("a transcript and SYSTEM=transcript belong together", "parameter transcript", "Give both, and the script it answers")
+    if params.system == TRANSCRIPT and not params.transcript:
+        raise InputError("no transcript is given", "parameter transcript", "Give the transcript file, and the script it answers")
+    if params.settings and params.system in (*ARM_NAMES, TRANSCRIPT):
+        raise InputError(f"{params.system!r} has no settings", "parameter settings", "Leave them out")
     worlds = [row["name"] for _, row in iterate_jsonl(folder / "dataset.jsonl")]
     planned = [{"unit": name, "folder": str(folder), "system": params.system, "settings": params.settings, "embedder": params.embedder,
                 "transcript": params.transcript} for name in worlds]

@@ -44,8 +44,11 @@ class DriftParams(Params):
         raise ValueError("There is no such file")
 
     def deciding(self) -> dict[str, Any]:
-        """As in `Params`; a file stands for itself by its content, not by where it lies."""
+        """As in `Params`; a file stands for itself by its content, not by where it lies, and a transcript that this
+        system does not answer from (an anchor beside it) decides nothing."""
         values = super().deciding()
+        if self.system.strip().lower() != TRANSCRIPT:
+            values["transcript"] = ""
         for name in ("script", "transcript"):
             if values[name]:
                 values[name] = sha256_file(values[name])

@@ -7,6 +7,7 @@ The worlds and the figures are not ours and are not part of this repository; the
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,3 +160,24 @@ def _run(script: Script, name: str) -> tuple[dict, dict[str, float]]:
     replayed = time.perf_counter()
     receipt = grade(script, transcript).receipt
     return receipt, {"replay_s": round(replayed - began, 2), "grade_s": round(time.perf_counter() - replayed, 2)}
+
+
+def drift(shared: Path | str | None = None) -> tuple[str, list[str]]:
+    """(table, differences) for `make reproduce`: a line a world and arm, and each figure that does not come out.
+
+    The folder is `shared`, else $KIOKULAB_SHARED, else ../shared of the checkout. Without it the table says that nothing
+    was reproduced, and there are no differences: nothing is claimed."""
+    folder = Path(shared or os.environ.get("KIOKULAB_SHARED") or Path(__file__).resolve().parents[4] / "shared")
+    try:
+        figures, runs = reproduce(folder)
+    except MissingData as error:
+        return f"KnowledgeDrift: not reproduced, its public worlds are not here ({error})", []
+    lines = [f"{'world':<12}{'arm':<10}{'score':>9}{'figures':>10}{'equal':>8}{'replay':>10}{'grading':>10}"]
+    for run in runs:
+        mine = [figure for figure in figures if (figure.world, figure.arm) == (run["world"], run["arm"])]
+        lines.append(f"{run['world']:<12}{run['arm']:<10}{run['score']:>9.2f}{len(mine):>10}{sum(figure.equal for figure in mine):>8}"
+                     f"{run['replay_s']:>8.1f} s{run['grade_s']:>8.2f} s")
+    lines.append(f"{sum(figure.equal for figure in figures)} of {len(figures)} figures come out: those of the published logs as printed, those of "
+                 "the independent re-implementation at ten digits, failed tasks by their ids")
+    wrong = [f"{f.world} {f.arm} {f.figure}: {f.source} has {f.published}, here {f.ours}" for f in figures if not f.equal]
+    return "\n".join(lines), wrong
