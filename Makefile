@@ -6,7 +6,9 @@ SHELL := /bin/sh
 unexport PYTHONDONTWRITEBYTECODE
 # Variables reach Python through the environment, never through a shell line: SYSTEM='a b"; c' stays a name.
 export SYSTEM ROUTE ROUTING PERSONAS PROFILE JOBS ENGINE SCHEDULER EDITION JUDGE ANSWERER GRADER EMBEDDER K BUDGET_TOKENS \
-  FLOOR SEED BOOTSTRAP UNIT_TIMEOUT_S SETTINGS RUN TRACK ALL OUT
+  FLOOR SEED BOOTSTRAP UNIT_TIMEOUT_S SETTINGS RUN TRACK ALL OUT LANGUAGE SIZE WORLD_SEED SHAPE AUTHORITY SCRIPT TRANSCRIPT \
+  DATASET URL TOOLS TIMEOUT_S PINNED_KEY DATA LABEL QUESTIONS IDS TOP_SESSIONS READER PANEL OFFICIAL_REPO STEPWISE FACTS_STEPWISE \
+  DISPUTED CALLS_IN_FLIGHT
 export UV_NO_PROGRESS = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -31,7 +33,7 @@ $(error EXTRAS may be: embeddings)
 endif
 KIT := $(PY) -m kiokulab
 
-.PHONY: help active env kioku test verify dataset contract systems reproduce bench notebook doctor clean
+.PHONY: help active env kioku drift emem test verify dataset contract systems reproduce bench notebook doctor clean
 
 help: ## this list
 	@echo "Kioku Lab: benchmarks of AI agents' memory, as notebooks that stay as receipts."
@@ -47,6 +49,16 @@ kioku: $(READY) ## run the kioku track: five systems, offline
 #> make kioku ENGINE=dask SCHEDULER=tcp://127.0.0.1:8786
 #> also: ROUTING= EDITION= JUDGE= PROFILE=default|live|mine.yml
 	@$(KIT) run kioku --from-make
+
+drift: $(READY) ## run the drift track: our worlds, English and Japanese, all arms
+#> make drift SCRIPT=path/to/world.json SYSTEM=tfidf,mem0-verbatim
+#> make drift SCRIPT=world.json TRANSCRIPT=theirs.json      grade somebody else's transcript
+	@$(KIT) run drift --from-make
+
+emem: $(READY) ## run the emem track: four axes of a responder (ours, unless URL is given)
+#> make emem URL=http://127.0.0.1:5051 DATASET=items.jsonl
+#> make emem SYSTEM=vector                                  any memory system, behind a bridge
+	@$(KIT) run emem --from-make
 
 test: $(READY) ## run the tests
 #> make test TESTS=tests/test_units.py

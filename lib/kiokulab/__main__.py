@@ -17,11 +17,17 @@ from typing import Any
 from kiokulab import __version__
 from kiokulab.errors import InputError, KiokuLabError
 
-# variables of `make` that are parameters of a run, by their name in capitals, and those that steer make itself
+# variables of `make` that are parameters of a run, by their name in capitals, and those that steer make itself. A test holds
+# the list to the parameters of all tracks; it is written out here so that a command with nothing to do imports no track.
 OPTIONS = (
     "system", "route", "routing", "personas", "edition", "jobs", "engine", "scheduler", "judge", "answerer", "grader",
     "embedder", "k", "budget_tokens", "floor", "seed", "bootstrap", "unit_timeout_s", "settings",
+    "language", "size", "world_seed", "shape", "authority", "script", "transcript",  # drift
+    "dataset", "url", "tools", "timeout_s", "pinned_key",  # emem
+    "data", "label", "questions", "ids", "top_sessions", "reader", "panel", "official_repo", "stepwise", "facts_stepwise", "disputed",
+    "calls_in_flight",  # verdict
 )
+AMBIENT = {"LANGUAGE"}  # names that an environment holds for other reasons: they count only on make's own command line
 MAKE_ONLY = {"PROFILE", "RUN", "TRACK", "PYTHON", "EXTRAS", "USE_ACTIVE_ENV", "ALL", "OUT", "TESTS", "PORT", "GOAL"}
 
 
@@ -92,8 +98,9 @@ def _take_make_variables(options: argparse.Namespace) -> None:
         name = word.partition("=")[0].rstrip(":+?")
         if name not in known:
             raise InputError(f"unknown variable {name}", "make", f"Known: {', '.join(sorted(known))}")
+    on_line = {word.partition("=")[0].rstrip(":+?") for word in given}
     for name, value in vars(options).items():
-        text = os.environ.get(name.upper(), "")
+        text = os.environ.get(name.upper(), "") if name.upper() not in AMBIENT - on_line else ""
         if text and (value is None or value == [] or (name, value) in (("profile", "default"), ("all", False))):
             setattr(options, name, [text] if name == "run" else text)
 
@@ -121,14 +128,16 @@ def run_command(options: argparse.Namespace) -> int:
     base = cls.checked(values if named is None else {**values, "system": named}, places)
     _only_what_is_built(base, places)
     p.edition_folder(base.track, base.edition)
-    systems, asked = _systems(track, options.system), options.system is not None
+    systems, asked = _systems(track, options.system, base), options.system is not None
     if asked:
         systems = run.with_anchors(base, systems)
     runs = run.run_track(base, systems)
     folders = [str(one.folder) for one in runs]
     if not any(one.todo for one in runs):
         print(f"nothing to do: {len(runs)} run(s) are finished with exactly these parameters")
-    _print_summary(track, [str(one.folder) for one in runs if one.error is None or one.error.exit_code == 3], folders)
+    # a run whose units failed has figures of the others, and says so; one that has none is not in the table
+    shown = [str(one.folder) for one in runs if (one.error is None or one.error.exit_code == 3) and (one.folder / "metrics.json").is_file()]
+    _print_summary(track, shown, folders)
     return _report_errors(runs)
 
 
@@ -148,10 +157,11 @@ def _profile(track: str, name: str) -> Path:
     return path
 
 
-def _systems(track: Any, text: str | None) -> list[str]:
-    """Canonical names, in the order given, each once. Near misses are said."""
+def _systems(track: Any, text: str | None, base: Any) -> list[str]:
+    """Canonical names, in the order given, each once. Near misses are said. Where none is given, the track's own default,
+    which may depend on the other parameters (`default_systems(params)`: a URL or a transcript names what is measured)."""
     if text is None:
-        return list(track.DEFAULT_SYSTEMS)
+        return list(track.default_systems(base) if hasattr(track, "default_systems") else track.DEFAULT_SYSTEMS)
     names: list[str] = []
     for typed in (part.strip() for part in text.split(",")):
         if not typed:

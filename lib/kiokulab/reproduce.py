@@ -9,8 +9,9 @@ Any difference that rounding does not explain raises VerificationFailed (exit 6)
 
 from __future__ import annotations
 
+import importlib
 import itertools
-from collections.abc import Callable
+import os
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def denominators(dataset: dict[str, Any], language: str | None = None) -> dict[s
             "check_questions": sorted({n - less for n in facts for less in (0, forgotten)})}
 
 
-def kioku() -> tuple[str, list[str]]:
+def kioku(_shared: Path | None = None) -> tuple[str, list[str]]:
     """(table, differences) of KiokuBench: five rows, index and pillars, both readings; and English + Japanese = total."""
     tables = published()
     lines, wrong = [], []
@@ -145,18 +146,39 @@ def _languages(tables: dict[str, Any]) -> tuple[list[str], int]:
     return wrong, checked
 
 
-PARTS: dict[str, Callable[[], tuple[str, list[str]]]] = {"kioku": kioku}  # later tracks add their part
+# track -> "module:function"; the function takes the folder of public data and gives (table, differences). A track whose
+# figures need data that is not part of this repository raises InputError where it is not there.
+PARTS = {"kioku": "kiokulab.reproduce:kioku", "drift": "kiokulab.drift.reproduce:drift", "emem": "kiokulab.emem.reproduce:part",
+         "verdict": "kiokulab.verdict.reproduce:part"}
 
 
-def reproduce(track: str = "kioku") -> str:
+def shared_folder() -> Path:
+    """Where public data lies that is read and never committed: $KIOKULAB_SHARED, else `shared` beside the checkout."""
+    return Path(os.environ.get("KIOKULAB_SHARED") or PUBLISHED.parents[2] / "shared")
+
+
+def _part(track: str) -> tuple[str, list[str]]:
+    module, _, name = PARTS[track].partition(":")
+    return getattr(importlib.import_module(module), name)(shared_folder())
+
+
+def reproduce(track: str = "all") -> str:
     """The table of one track's published arithmetic, or of all ('all'); printed and returned.
 
-    Raises VerificationFailed naming each figure that differs by more than rounding, InputError for an unknown track.
+    Raises VerificationFailed naming each figure that differs by more than rounding; InputError for an unknown track, or for
+    a named track whose public data is not here (with 'all' that track says so, and nothing is claimed of it).
     """
     chosen = list(PARTS) if track == "all" else [track]
     if set(chosen) - set(PARTS):
-        raise InputError(f"there is nothing published to reproduce for track {track!r}", "parameter track", f"Known: {', '.join(PARTS)}")
-    parts = {name: PARTS[name]() for name in chosen}
+        raise InputError(f"there is nothing published to reproduce for track {track!r}", "parameter track", f"Known: all, {', '.join(PARTS)}")
+    parts = {}
+    for name in chosen:
+        try:
+            parts[name] = _part(name)
+        except InputError as error:
+            if track != "all":
+                raise
+            parts[name] = (f"not reproduced: {error}", [])
     text = "\n\n".join(f"{name}\n{table}" for name, (table, _) in parts.items())
     print(text)
     wrong = [difference for _, differences in parts.values() for difference in differences]

@@ -25,7 +25,7 @@ class EmemParams(Params):
     track: str = Field(default="emem", pattern=r"^[a-z][a-z0-9_]*$", description="name of the track")
     system: str = Field(default="reference-lexical", min_length=1, description="reference-lexical, reference-search, responder (at url), or a memory system behind the bridge")
     dataset: str = Field(default="", description="path of a dataset in JSON lines to use instead of the edition's items")
-    url: str = Field(default="", pattern=r"^(https?://\S+)?$", description="base URL of a running responder; only with system 'responder'")
+    url: str = Field(default="", pattern=r"^(https?://\S+)?$", description="base URL of a running responder; used by system 'responder' alone")
     tools: Literal["bare", "emem"] = Field(default="bare", description="tool names: memory_create (bare) or emem_memory_create (emem)")
     embedder: str = Field(default="use", pattern=r"^(use|use-denoise|hash|st:.+)$", description="embedder of reference-search and of systems that ask for one")
     timeout_s: float = Field(default=120.0, gt=0, description="seconds that one request may take")
@@ -34,9 +34,10 @@ class EmemParams(Params):
     def deciding(self) -> dict[str, Any]:
         """As in `Params`; a dataset stands for itself by its content, not by where it lies."""
         values = super().deciding()
-        if bool(self.url) != (self.system == EXTERNAL):
-            raise InputError("url and system 'responder' go together", f"parameter url = {self.url!r}, system = {self.system!r}",
-                             "make emem URL=http://127.0.0.1:5051, or leave both out for the reference responder")
+        if self.system == EXTERNAL and not self.url:
+            raise InputError("system 'responder' needs a url", "parameter url", "make emem URL=http://127.0.0.1:5051")
+        if self.system != EXTERNAL:
+            values["url"] = ""  # the other systems answer from this machine, also beside a run at a URL
         if self.dataset:
             path = Path(self.dataset).expanduser()
             if not path.is_file():
