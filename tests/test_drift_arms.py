@@ -19,8 +19,11 @@ def keys(recalled):
     return [hit.key for hit in recalled.hits]
 
 
-THREE = [record("a", "copper pump leaks", "slowly", at=BASE), record("b", "copper valve", "pump", at=BASE + 10, refs=("src/valve.rs",)),
-         record("c", "tin gauge", "the gauge", at=BASE + 20)]
+THREE = [
+    record("a", "copper pump leaks", "slowly", at=BASE),
+    record("b", "copper valve", "pump", at=BASE + 10, refs=("src/valve.rs",)),
+    record("c", "tin gauge", "the gauge", at=BASE + 20),
+]
 
 
 def test_grep_counts_words_as_substrings_and_keeps_writing_order():
@@ -51,7 +54,9 @@ def test_a_dump_shows_everything_and_its_standing_text_is_all_of_it():
 
 
 def test_the_curated_file_keeps_its_budget_and_puts_principles_first():
-    notes = [record(f"n{n}", "title", "x" * 400, kind="Problem") for n in range(200)] + [record("p", "title", "y", kind="Principle")]
+    notes = [record(f"n{n}", "title", "x" * 400, kind="Problem") for n in range(200)] + [
+        record("p", "title", "y", kind="Principle")
+    ]
     arm = filled("curated", *notes)
     shown = arm.recall("x", 1, None).hits
     assert shown[0].key == "p" and 2900 < arm.standing_tokens() <= 3000 and len(shown) < 60
@@ -60,7 +65,11 @@ def test_the_curated_file_keeps_its_budget_and_puts_principles_first():
 def test_chance_is_the_same_for_the_same_question_and_holds_no_note_twice():
     arm = filled("chance", *[record(f"n{n}", "t") for n in range(50)])
     first = keys(arm.recall("what", 10, None))
-    assert first == keys(arm.recall("what", 10, None)) and len(set(first)) == 10 and first != keys(arm.recall("who", 10, None))
+    assert (
+        first == keys(arm.recall("what", 10, None))
+        and len(set(first)) == 10
+        and first != keys(arm.recall("who", 10, None))
+    )
     assert len(arm.recall("what", 80, None).hits) == 50
 
 
@@ -69,10 +78,16 @@ def test_tfidf_ranks_as_the_formula_says():
     rows = [arms.words(f"{r['title']}\n{r['body']}", 1, arms.TFIDF_STOPWORDS) for r in THREE]
 
     def vector(tokens):
-        return {t: (1 + np.log(tokens.count(t))) * (np.log(4 / (1 + sum(t in row for row in rows))) + 1) for t in set(tokens)}
+        return {
+            t: (1 + np.log(tokens.count(t))) * (np.log(4 / (1 + sum(t in row for row in rows))) + 1)
+            for t in set(tokens)
+        }
 
     def cosine(a, b):
-        return sum(a[t] * b.get(t, 0) for t in a) / np.sqrt(sum(w * w for w in a.values()) * sum(w * w for w in b.values()))
+        return sum(a[t] * b.get(t, 0) for t in a) / np.sqrt(
+            sum(w * w for w in a.values()) * sum(w * w for w in b.values())
+        )
+
     wanted = cosine(vector(["copper", "pump", "leaks", "leaks", "unseen"]), vector(rows[0]))
     hits = arm.recall("copper pump leaks leaks unseen", 10, None).hits
     assert hits[0].key == "a" and hits[0].score == pytest.approx(wanted) and hits[0].text == "copper pump leaks"
@@ -101,13 +116,26 @@ def test_tfidf_queue_is_the_rule_applied_to_every_pair():
     arm = filled("tfidf", *[record(f"n{n}", " ".join(rng.choice(pool, 7))) for n in range(60)])
     arm.settle()
     titles = [arm.title_words[slot] for slot in arm.live]
-    wanted = {frozenset((f"n{a}", f"n{b}")) for a in range(60) for b in range(a)
-              if "contradiction" in (arm._differ(titles[a], titles[b]), arm._differ(titles[b], titles[a]))}
+    wanted = {
+        frozenset((f"n{a}", f"n{b}"))
+        for a in range(60)
+        for b in range(a)
+        if "contradiction" in (arm._differ(titles[a], titles[b]), arm._differ(titles[b], titles[a]))
+    }
     assert {frozenset((s.a, s.b)) for s in arm.suspects()} == wanted and 5 < len(wanted) < 1500
 
 
 def test_japanese_is_read_as_pairs_of_characters():
-    assert arms.words("青い港の期限は30秒", 1, arms.TFIDF_STOPWORDS) == ["青い", "い港", "港の", "の期", "期限", "限は", "30", "秒"]
+    assert arms.words("青い港の期限は30秒", 1, arms.TFIDF_STOPWORDS) == [
+        "青い",
+        "い港",
+        "港の",
+        "の期",
+        "期限",
+        "限は",
+        "30",
+        "秒",
+    ]
     arm = filled("grep", record("a", "青い港の期限は30秒"), record("b", "赤い山の上限は5件"))
     assert keys(arm.recall("港の期限", 10, None)) == ["a"]
 
@@ -119,7 +147,9 @@ class Letters:
 
     def encode(self, texts):
         self.calls += 1
-        rows = np.array([[text.count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts], dtype=np.float32)
+        rows = np.array(
+            [[text.count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts], dtype=np.float32
+        )
         return rows / np.maximum(1e-9, np.linalg.norm(rows, axis=1, keepdims=True))
 
 
@@ -130,7 +160,9 @@ def test_vector_embeds_a_script_at_once_and_ranks_by_likeness():
     arm = arms.Vector(Letters())
     for item in THREE:
         arm.inscribe(item, "import")
-    assert keys(arm.recall("tin gauge", 2, None))[0] == "c" and all(0 <= hit.score <= 1 for hit in arm.recall("tin", 3, None).hits)
+    assert keys(arm.recall("tin gauge", 2, None))[0] == "c" and all(
+        0 <= hit.score <= 1 for hit in arm.recall("tin", 3, None).hits
+    )
 
 
 def test_an_unknown_arm_is_refused():

@@ -56,25 +56,33 @@ def test_a_plain_store_is_asked_what_it_can_and_the_rest_is_not_applicable():
     na = {family["family"]: family.get("na") for family in result.receipt["families"]}
     assert na["drift"] and na["contradiction"] and na["temporal"] and na["authority"] and not na["currency"]
     assert transcript.suspects["S"] is None and transcript.lineages["L1"] is None and transcript.standing_tokens == 0
-    assert {hit.key for hit in transcript.recalls["R1"].hits} == {"s-f0", "f0"} and transcript.recalls["R1"].hits[0].created_at == BASE - 43_200
+    assert {hit.key for hit in transcript.recalls["R1"].hits} == {"s-f0", "f0"} and transcript.recalls["R1"].hits[
+        0
+    ].created_at == BASE - 43_200
 
 
 def test_the_harness_cuts_to_k_and_gives_dates_and_settles():
     system = Shelf()
     transcript, _ = graded(system)
     assert len(transcript.recalls["R4"].hits) <= 10
-    assert system.calls[0] == ("Utterance", "2026-09-01T00:00:00+00:00") and [c[0] for c in system.calls].count("settle") == 2
+    assert (
+        system.calls[0] == ("Utterance", "2026-09-01T00:00:00+00:00")
+        and [c[0] for c in system.calls].count("settle") == 2
+    )
 
 
 def test_supersede_release_and_purge_go_by_the_systems_own_forget():
     transcript, result = graded(Shelf())
     assert "g0" not in {hit.key for hit in transcript.recalls["R3"].hits}
-    assert {task.id: task.passed for task in result.tasks}["R6"] is True and {task.id: task.passed for task in result.tasks}["R7"] is True
+    assert {task.id: task.passed for task in result.tasks}["R6"] is True and {
+        task.id: task.passed for task in result.tasks
+    }["R7"] is True
 
 
 def test_a_store_that_cannot_delete_keeps_the_note_and_fails_deletion():
     class Keeper(Shelf):
         capabilities = frozenset({"search"})
+
     _, result = graded(Keeper())
     passed = {task.id: task.passed for task in result.tasks}
     assert passed["R6"] is False and passed["R7"] is False and passed["R3"] is False
@@ -91,6 +99,7 @@ def test_a_system_that_fails_stops_the_replay():
     class Broken(Shelf):
         def search(self, query, k, when=None):
             raise RuntimeError("the index is gone")
+
     with pytest.raises(RuntimeError, match="the index is gone"):
         graded(Broken())
 
@@ -98,8 +107,25 @@ def test_a_system_that_fails_stops_the_replay():
 def test_a_system_with_everything_is_asked_by_its_own_calls():
     class Full(Shelf):
         name = "full"
-        capabilities = frozenset({"search", "forget", "link", "supersede", "release", "purge", "suspects", "lineage", "temporal",
-                                  "recall_path", "standing_tokens", "trace", "verdict", "write_check", "endorse_user"})
+        capabilities = frozenset(
+            {
+                "search",
+                "forget",
+                "link",
+                "supersede",
+                "release",
+                "purge",
+                "suspects",
+                "lineage",
+                "temporal",
+                "recall_path",
+                "standing_tokens",
+                "trace",
+                "verdict",
+                "write_check",
+                "endorse_user",
+            }
+        )
 
         def link(self, a, b, verb):
             self.calls.append(("link", a, b, verb))
@@ -128,11 +154,14 @@ def test_a_system_with_everything_is_asked_by_its_own_calls():
 
         def standing_tokens(self):
             return 40
+
     system = Full()
     transcript, result = graded(system)
     passed = {task.id: task.passed for task in result.tasks}
     assert passed["D0"] and passed["L1"] and passed["P1"] and passed["R5"] and transcript.standing_tokens == 40
-    assert ("window", "2026-08-31T00:00:00+00:00", "2026-09-02T00:00:00+00:00") in system.calls and WINDOW["after"] == BASE - 86_400
+    assert ("window", "2026-08-31T00:00:00+00:00", "2026-09-02T00:00:00+00:00") in system.calls and WINDOW[
+        "after"
+    ] == BASE - 86_400
     assert ("link", "f0", "f1", "because") in system.calls and ("release", "f1") in system.calls
     assert transcript.recalls["R5"].hits[0].score is None and transcript.recalls["P1"].hits[0].neighbors == ["f1"]
 
@@ -151,7 +180,8 @@ def test_rows_of_a_run_give_the_transcript_back(tmp_path, name):
     made.timing = {}
     assert grade(script, back) == grade(script, made) and (transcript_value(back)["replies"] != []) is True
     assert {name: [hit.text for hit in reply.hits] for name, reply in back.recalls.items()} == {
-        name: [hit.text for hit in reply.hits] for name, reply in made.recalls.items()}
+        name: [hit.text for hit in reply.hits] for name, reply in made.recalls.items()
+    }
 
 
 def test_a_run_of_an_arm_and_its_export_in_the_public_format(tmp_path):
@@ -161,7 +191,10 @@ def test_a_run_of_an_arm_and_its_export_in_the_public_format(tmp_path):
     ingest.export(folder, "mini", tmp_path / "out.json")
     transcript = load_transcript(tmp_path / "out.json")
     assert transcript.arm == "grep" and transcript.timing["recall"]["count"] == 7
-    assert grade(mini(), transcript).receipt["passed"] == grade(mini(), replay(mini(), arms.make("grep", mini()))).receipt["passed"]
+    assert (
+        grade(mini(), transcript).receipt["passed"]
+        == grade(mini(), replay(mini(), arms.make("grep", mini()))).receipt["passed"]
+    )
 
 
 def test_a_transcript_of_somebody_else_is_graded(tmp_path):
@@ -173,7 +206,10 @@ def test_a_transcript_of_somebody_else_is_graded(tmp_path):
     folder = run_folder(tmp_path)
     ingest.run(folder, DriftParams(system="transcript", transcript=str(path), jobs=1))
     back = ingest.read_transcripts(folder)["mini"]
-    assert back.arm == "somebody-1.0" and grade(script, back).receipt["score"] == grade(script, load_transcript(path)).receipt["score"]
+    assert (
+        back.arm == "somebody-1.0"
+        and grade(script, back).receipt["score"] == grade(script, load_transcript(path)).receipt["score"]
+    )
     assert ingest.read_timing(folder)["mini"]["recall"]["count"] == 7
 
 
@@ -205,7 +241,10 @@ def test_a_file_stands_for_its_content_in_the_runs_identity(tmp_path):
 
 def test_a_transcript_decides_nothing_for_an_anchor_beside_it(tmp_path):
     (tmp_path / "t.json").write_text("{}")
-    assert DriftParams(system="mute", transcript=str(tmp_path / "t.json")).deciding() == DriftParams(system="mute").deciding()
+    assert (
+        DriftParams(system="mute", transcript=str(tmp_path / "t.json")).deciding()
+        == DriftParams(system="mute").deciding()
+    )
     assert DriftParams(system="transcript", transcript=str(tmp_path / "t.json")).deciding()["transcript"]
 
 

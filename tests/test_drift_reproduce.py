@@ -9,8 +9,10 @@ from kiokulab.drift.ingest import replay
 from kiokulab.drift.script import load_script
 
 SHARED = Path(__file__).parent.parent.parent / "shared"
-needs_data = pytest.mark.skipif(not (SHARED / "knowledgedrift").is_dir(),
-                                reason="the public worlds are not part of this repository and are not beside it")
+needs_data = pytest.mark.skipif(
+    not (SHARED / "knowledgedrift").is_dir(),
+    reason="the public worlds are not part of this repository and are not beside it",
+)
 
 
 def test_without_the_data_nothing_is_claimed(tmp_path):

@@ -10,7 +10,9 @@ import pytest
 
 def kiokulab(*arguments, outputs, repository):
     environment = os.environ | {"KIOKULAB_OUTPUTS": str(outputs)}
-    return subprocess.run([sys.executable, "-m", "kiokulab", *arguments], capture_output=True, text=True, cwd=repository, env=environment)
+    return subprocess.run(
+        [sys.executable, "-m", "kiokulab", *arguments], capture_output=True, text=True, cwd=repository, env=environment
+    )
 
 
 @pytest.mark.timeout(300)
@@ -22,7 +24,9 @@ def test_a_run_ends_in_a_report_is_verified_and_is_not_done_twice(tmp_path, repo
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = (tmp_path / "out/drift/v0.1/mute").iterdir()
     found = json.loads((folder / "metrics.json").read_text())
-    assert (found["arm"], found["score"], found["units"]["finished"]) == ("mute", 300, 1) and (folder / "report.html").is_file()
+    assert (found["arm"], found["score"], found["units"]["finished"]) == ("mute", 300, 1) and (
+        folder / "report.html"
+    ).is_file()
     assert "mute" in done.stdout and "300" in done.stdout
     checked = kiokulab("verify", str(folder), outputs=tmp_path / "out", repository=repository)
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -32,8 +36,22 @@ def test_a_run_ends_in_a_report_is_verified_and_is_not_done_twice(tmp_path, repo
 
 def test_bad_input_ends_with_two_before_anything_starts(tmp_path, repository):
     profile = tmp_path / "bad.yml"
-    for text, word in (("script: none.json\n", "no such file"), ("size: 19.5\n", "size"), ("shape: odd\n", "shape"), ("colour: red\n", "colour")):
+    for text, word in (
+        ("script: none.json\n", "no such file"),
+        ("size: 19.5\n", "size"),
+        ("shape: odd\n", "shape"),
+        ("colour: red\n", "colour"),
+    ):
         profile.write_text(text)
-        done = kiokulab("run", "drift", "--profile", str(profile), "--system", "mute", outputs=tmp_path / "out", repository=repository)
+        done = kiokulab(
+            "run",
+            "drift",
+            "--profile",
+            str(profile),
+            "--system",
+            "mute",
+            outputs=tmp_path / "out",
+            repository=repository,
+        )
         assert done.returncode == 2 and word in done.stderr, done.stdout + done.stderr
     assert not (tmp_path / "out").exists()

@@ -1,12 +1,13 @@
 """Step 4: from the graded tasks to figures. Pure arithmetic over judgements.jsonl; the report is `report.py`.
 
-`metrics.json` has the fields of the public graded receipt by their own names. A run of one world has exactly that world's
-receipt; a run of several has sums of tasks, pooled family rates, and plain means over worlds of score, points, tokens and
-columns. The receipt of each world stands under `worlds`. What the public receipt lacks is added: both rates of each family
-(posed and attempted) with intervals, the score's interval, and what silence scores.
+`metrics.json` has the fields of the public graded receipt by their own names. A run of one world has exactly that
+world's receipt; a run of several has sums of tasks, pooled family rates, and plain means over worlds of score, points,
+tokens and columns. The receipt of each world stands under `worlds`. What the public receipt lacks is added: both rates
+of each family (posed and attempted) with intervals, the score's interval, and what silence scores.
 
 Intervals resample subjects (the note that a question is about: its four questions fall or stand together) inside each
-world. They say how far the figure hangs on which notes a world happens to hold; with one world they say nothing of other worlds.
+world. They say how far the figure hangs on which notes a world happens to hold; with one world they say nothing of
+other worlds.
 """
 
 from __future__ import annotations
@@ -28,10 +29,38 @@ from kiokulab.files import dumps, iterate_jsonl, write_atomic
 
 Row = Mapping[str, Any]
 MUTE = 300  # what a memory scores that answers nothing: 100 each for abstention, deletion and tokens
-MEANS = ("composite", "signal_share", "multiplier", "score", "family_points", "signal_score", "token_score", "tokens_billed")
-TITLES = {"retrieval": "Retrieval", "abstention": "Abstention", "currency": "Currency", "contradiction": "Contradiction",
-          "drift": "Drift", "deletion": "Deletion", "rationale": "Rationale", "temporal": "Temporal", "authority": "Authority"}
-SHOWN = ("retrieval", "abstention", "currency", "contradiction", "drift", "deletion", "rationale", "temporal", "authority")
+MEANS = (
+    "composite",
+    "signal_share",
+    "multiplier",
+    "score",
+    "family_points",
+    "signal_score",
+    "token_score",
+    "tokens_billed",
+)
+TITLES = {
+    "retrieval": "Retrieval",
+    "abstention": "Abstention",
+    "currency": "Currency",
+    "contradiction": "Contradiction",
+    "drift": "Drift",
+    "deletion": "Deletion",
+    "rationale": "Rationale",
+    "temporal": "Temporal",
+    "authority": "Authority",
+}
+SHOWN = (
+    "retrieval",
+    "abstention",
+    "currency",
+    "contradiction",
+    "drift",
+    "deletion",
+    "rationale",
+    "temporal",
+    "authority",
+)
 
 
 @dataclass
@@ -72,7 +101,15 @@ def load(folder: Path | str) -> Graded:
     failed = units.failed(folder / "units" / "2-ingest") if (folder / "units" / "2-ingest").is_dir() else {}
     failed |= {name: "it has no transcript" for name in planned if name not in receipts and name not in failed}
     arms = {row["receipt"]["arm"] for row in receipts.values()}
-    return Graded(sorted(arms)[0] if arms else "none", folder.name, receipts, tasks, dict(sorted(failed.items())), planned, digests)
+    return Graded(
+        sorted(arms)[0] if arms else "none",
+        folder.name,
+        receipts,
+        tasks,
+        dict(sorted(failed.items())),
+        planned,
+        digests,
+    )
 
 
 # --- pooling ------------------------------------------------------------------------------------------------------
@@ -93,17 +130,42 @@ def pooled(receipts: Mapping[str, Row]) -> dict[str, Any]:
         played = [cell for cell in cells if cell["pass_rate"] is not None]
         tasks, passed = sum(cell["tasks"] for cell in cells), sum(cell["passed"] for cell in cells)
         columns = sorted({column for cell in cells for column in cell["columns"]})
-        families.append({"family": name, "posed": sum(cell["posed"] for cell in cells), "tasks": tasks, "passed": passed,
-                         "pass_rate": passed / max(1, tasks) if played else None, **({} if played else {"na": cells[0]["na"]}),
-                         "columns": {column: _mean([cell["columns"][column] for cell in cells if column in cell["columns"]]) for column in columns}})
+        families.append(
+            {
+                "family": name,
+                "posed": sum(cell["posed"] for cell in cells),
+                "tasks": tasks,
+                "passed": passed,
+                "pass_rate": passed / max(1, tasks) if played else None,
+                **({} if played else {"na": cells[0]["na"]}),
+                "columns": {
+                    column: _mean([cell["columns"][column] for cell in cells if column in cell["columns"]])
+                    for column in columns
+                },
+            }
+        )
     tasks, attempted, passed = (sum(receipt[name] for receipt in every) for name in ("tasks", "attempted", "passed"))
     means = {name: _mean([receipt[name] for receipt in every]) for name in MEANS}
-    parts = {part: {name: _mean([receipt[part][name] for receipt in every]) for name in every[0][part]} for part in ("attention", "cost")}
-    return {"arm": every[0]["arm"], "capabilities": every[0]["capabilities"],
-            "script_digest": "+".join(receipt["script_digest"] for receipt in every), "tasks": tasks, "attempted": attempted,
-            "passed": passed, "success": passed / max(1, tasks), "attempted_success": passed / max(1, attempted), **means,
-            "edition": every[0]["edition"], "flags": sorted({flag for receipt in every for flag in receipt["flags"]}), "families": families,
-            **parts, "failed": [f"{world}:{name}" for world, receipt in receipts.items() for name in receipt["failed"]]}
+    parts = {
+        part: {name: _mean([receipt[part][name] for receipt in every]) for name in every[0][part]}
+        for part in ("attention", "cost")
+    }
+    return {
+        "arm": every[0]["arm"],
+        "capabilities": every[0]["capabilities"],
+        "script_digest": "+".join(receipt["script_digest"] for receipt in every),
+        "tasks": tasks,
+        "attempted": attempted,
+        "passed": passed,
+        "success": passed / max(1, tasks),
+        "attempted_success": passed / max(1, attempted),
+        **means,
+        "edition": every[0]["edition"],
+        "flags": sorted({flag for receipt in every for flag in receipt["flags"]}),
+        "families": families,
+        **parts,
+        "failed": [f"{world}:{name}" for world, receipt in receipts.items() for name in receipt["failed"]],
+    }
 
 
 def _rate(tasks: Sequence[Row], posed: bool) -> dict[str, Any]:
@@ -127,11 +189,22 @@ class _Subjects:
         shape = (len(subjects), len(PLAIN_FAMILIES))
         self.passed, self.tried = np.zeros(shape), np.zeros(shape)
         self.posed, self.right = np.zeros(len(subjects)), np.zeros(len(subjects))
-        self.signal, self.tokens, self.billed = np.zeros(len(subjects)), np.zeros(len(subjects)), np.zeros(len(subjects))
+        self.signal, self.tokens, self.billed = (
+            np.zeros(len(subjects)),
+            np.zeros(len(subjects)),
+            np.zeros(len(subjects)),
+        )
         self.standing = np.array([receipts[world]["standing_billed"] for world in self.worlds])
         self.of_world = np.array([[unit == world for unit in self.strata] for world in self.worlds], dtype=float)
-        self.na = np.array([[next(f for f in receipts[world]["receipt"]["families"] if f["family"] == name)["pass_rate"] is None
-                             for name in PLAIN_FAMILIES] for world in self.worlds])
+        self.na = np.array(
+            [
+                [
+                    next(f for f in receipts[world]["receipt"]["families"] if f["family"] == name)["pass_rate"] is None
+                    for name in PLAIN_FAMILIES
+                ]
+                for world in self.worlds
+            ]
+        )
         for task in tasks:
             n = place[task["unit"], task["subject"]]
             self.posed[n] += 1
@@ -146,8 +219,11 @@ class _Subjects:
                 self.signal[n] += task["signal"]
 
     def figures(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        """score and its parts, and success, for weights of shape (m, subjects): the mean over worlds, as `pooled` has it."""
-        totals: dict[str, list[np.ndarray]] = {name: [] for name in ("family_points", "signal_score", "token_score", "score")}
+        """score and its parts, and success, for weights of shape (m, subjects): the mean over worlds, as `pooled` has
+        it."""
+        totals: dict[str, list[np.ndarray]] = {
+            name: [] for name in ("family_points", "signal_score", "token_score", "score")
+        }
         for n, row in enumerate(self.of_world):
             mine = weights * row
             tried = mine @ self.tried
@@ -156,12 +232,17 @@ class _Subjects:
             billed = mine @ self.billed
             signal = 100 * np.divide(mine @ self.signal, billed, out=np.zeros_like(billed), where=billed > 0)
             bill = np.divide(mine @ self.tokens, billed, out=np.zeros_like(billed), where=billed > 0) + self.standing[n]
-            token = np.clip(100 * np.log(LIMIT_TOKENS / np.maximum(bill, FREE_TOKENS)) / math.log(LIMIT_TOKENS / FREE_TOKENS), 0, 100)
+            token = np.clip(
+                100 * np.log(LIMIT_TOKENS / np.maximum(bill, FREE_TOKENS)) / math.log(LIMIT_TOKENS / FREE_TOKENS),
+                0,
+                100,
+            )
             for name, values in zip(totals, (points, signal, token, points + signal + token), strict=True):
                 totals[name].append(values)
         posed = weights @ self.posed
         return {name: np.mean(values, axis=0) for name, values in totals.items()} | {
-            "success": np.divide(weights @ self.right, posed, out=np.zeros_like(posed), where=posed > 0)}
+            "success": np.divide(weights @ self.right, posed, out=np.zeros_like(posed), where=posed > 0)
+        }
 
 
 def intervals(graded: Graded, seed: int, resamples: int) -> dict[str, Any]:
@@ -174,7 +255,9 @@ def intervals(graded: Graded, seed: int, resamples: int) -> dict[str, Any]:
         weights = stats.resamples_of(counts.strata, resamples, seed)
         draws = counts.figures(weights.astype(float))
     for name, point in value.items():
-        low, high = (None, None) if draws is None else (float(found) for found in np.quantile(draws[name], (0.025, 0.975)))
+        low, high = (
+            (None, None) if draws is None else (float(found) for found in np.quantile(draws[name], (0.025, 0.975)))
+        )
         result[name] = {"value": float(point[0]), "low": low, "high": high, "over": "subjects within worlds"}
     scores = [row["receipt"]["score"] for row in graded.receipts.values()]
     if len(scores) > 1:
@@ -195,8 +278,19 @@ def difference(first: Graded, second: Graded, seed: int, resamples: int) -> dict
     weights = np.vstack([np.ones((1, len(one.strata))), stats.resamples_of(one.strata, resamples, seed)]).astype(float)
     draws = one.figures(weights)["score"] - two.figures(weights)["score"]
     low, high = (float(found) for found in np.quantile(draws[1:], (0.025, 0.975))) if resamples else (None, None)
-    return {"first": first.system, "second": second.system, "only first": test.b, "only second": test.c, "both": test.both,
-            "neither": test.neither, "p": test.p, "verdict": test.verdict, "score difference": float(draws[0]), "low": low, "high": high}
+    return {
+        "first": first.system,
+        "second": second.system,
+        "only first": test.b,
+        "only second": test.c,
+        "both": test.both,
+        "neither": test.neither,
+        "p": test.p,
+        "verdict": test.verdict,
+        "score difference": float(draws[0]),
+        "low": low,
+        "high": high,
+    }
 
 
 def differences(first: Graded, others: Sequence[Graded], seed: int, resamples: int) -> list[dict[str, Any]]:
@@ -223,26 +317,55 @@ def metrics(graded: Graded, seed: int = 1, resamples: int = 2000) -> dict[str, A
     """All figures of a run: the pooled receipt by its public names, and what it lacks."""
     receipts = {world: row["receipt"] for world, row in graded.receipts.items()}
     by_family = {name: [task for task in graded.tasks if task["family"] == name] for name in FAMILIES}
-    rates = {name: {**_rate(tasks, True), "attempted": _rate(tasks, False)} for name, tasks in by_family.items() if tasks}
+    rates = {
+        name: {**_rate(tasks, True), "attempted": _rate(tasks, False)} for name, tasks in by_family.items() if tasks
+    }
     rates["success"] = {**_rate(graded.tasks, True), "attempted": _rate(graded.tasks, False)}
     problems: dict[str, int] = {}
     for row in graded.receipts.values():
         for kind, count in row["problems"].items():
             problems[kind] = problems.get(kind, 0) + count
     languages = sorted({row["language"] for row in graded.receipts.values() if row["language"]})
-    by_language = {language: {name: value for name, value in pooled({world: row["receipt"] for world, row in graded.receipts.items()
-                              if row["language"] == language}).items() if name in (*MEANS, "tasks", "attempted", "passed", "success")}
-                   for language in languages}
-    return rounded({**pooled(receipts), "metrics": rates, "intervals": intervals(graded, seed, resamples), "by_language": by_language,
-                    "mute_score": MUTE, "problems": dict(sorted(problems.items())), "worlds": receipts,
-                    "comparable": comparable(graded),
-                    "units": {"planned": len(graded.planned), "finished": len(graded.receipts), "failed": graded.failed}})
+    by_language = {
+        language: {
+            name: value
+            for name, value in pooled(
+                {world: row["receipt"] for world, row in graded.receipts.items() if row["language"] == language}
+            ).items()
+            if name in (*MEANS, "tasks", "attempted", "passed", "success")
+        }
+        for language in languages
+    }
+    return rounded(
+        {
+            **pooled(receipts),
+            "metrics": rates,
+            "intervals": intervals(graded, seed, resamples),
+            "by_language": by_language,
+            "mute_score": MUTE,
+            "problems": dict(sorted(problems.items())),
+            "worlds": receipts,
+            "comparable": comparable(graded),
+            "units": {"planned": len(graded.planned), "finished": len(graded.receipts), "failed": graded.failed},
+        }
+    )
 
 
-PUBLIC = {"52b32ba42bf1a515": "100-seed1", "9766378f93e3a7d4": "500-seed1", "f19851acdf7c3043": "500-seed2",
-          "cdbbbcf8710e192e": "500-seed3", "02eb7065e8074919": "1500-seed1"}
-ROWS = {"mem0-verbatim": "mem0-2.0.20", "langmem-store": "langmem-0.0.30", "vector": "rag", "cognee": "cognee-1.5.4",
-        "memcontinuum": "memcontinuum-0.2.0rc5", "supermemory": "supermemory-0.0.8"}
+PUBLIC = {
+    "52b32ba42bf1a515": "100-seed1",
+    "9766378f93e3a7d4": "500-seed1",
+    "f19851acdf7c3043": "500-seed2",
+    "cdbbbcf8710e192e": "500-seed3",
+    "02eb7065e8074919": "1500-seed1",
+}
+ROWS = {
+    "mem0-verbatim": "mem0-2.0.20",
+    "langmem-store": "langmem-0.0.30",
+    "vector": "rag",
+    "cognee": "cognee-1.5.4",
+    "memcontinuum": "memcontinuum-0.2.0rc5",
+    "supermemory": "supermemory-0.0.8",
+}
 
 
 def comparable(graded: Graded) -> list[str]:
@@ -253,10 +376,16 @@ def comparable(graded: Graded) -> list[str]:
         if public is None:
             result.append(f"{world}: no published figure; the world is not one of the public benchmark's")
         elif graded.system in ("grep", "curated", "whole", "chance", "tfidf"):
-            result.append(f"{world}: the published row {graded.system!r} of {public}, exactly; the rules and the world are the same")
+            result.append(
+                f"{world}: the published row {graded.system!r} of {public}, exactly; "
+                "the rules and the world are the same"
+            )
         elif graded.system in ROWS:
-            result.append(f"{world}: the published row {ROWS[graded.system]!r} of {public}, but not exactly; it was made with the embedder "
-                          "bge-small-en-v1.5 and another adapter")
+            result.append(
+                f"{world}: the published row {ROWS[graded.system]!r} of {public}, but not exactly; "
+                "it was made with the embedder "
+                "bge-small-en-v1.5 and another adapter"
+            )
         else:
             result.append(f"{world}: the published table of {public}, where this system has no row of its own")
     return result
@@ -317,31 +446,57 @@ def run(folder: Path | str, params: Any) -> list[dict[str, Any]]:
 def line(found: Row) -> dict[str, Any]:
     """One line of the ladder, as printed."""
     cells = {family["family"]: family["pass_rate"] for family in found["families"]}
-    return {"system": found["arm"], "score": f"{found['score']:.0f}", "scenarios": f"{found['family_points']:.0f}",
-            "signal": f"{found['signal_score']:.0f}", "tokens": f"{found['token_score']:.0f}", "success": f"{100 * found['success']:.0f} %",
-            "passed/attempted/posed": f"{found['passed']}/{found['attempted']}/{found['tasks']}", "billed": f"{found['tokens_billed']:.0f}",
-            **{name: "n/a" if cells[name] is None else f"{100 * cells[name]:.0f} %" for name in SHOWN if name != "authority" or cells[name] is not None}}
+    return {
+        "system": found["arm"],
+        "score": f"{found['score']:.0f}",
+        "scenarios": f"{found['family_points']:.0f}",
+        "signal": f"{found['signal_score']:.0f}",
+        "tokens": f"{found['token_score']:.0f}",
+        "success": f"{100 * found['success']:.0f} %",
+        "passed/attempted/posed": f"{found['passed']}/{found['attempted']}/{found['tasks']}",
+        "billed": f"{found['tokens_billed']:.0f}",
+        **{
+            name: "n/a" if cells[name] is None else f"{100 * cells[name]:.0f} %"
+            for name in SHOWN
+            if name != "authority" or cells[name] is not None
+        },
+    }
 
 
 def printed(found: Row) -> str:
     """The figures of metrics.json as text: what the last notebook prints and `verify` looks for."""
     score = found["intervals"]["score"]
     span = "" if score["low"] is None else f" ({score['low']:.1f} to {score['high']:.1f} over subjects)"
-    lines = [f"{found['arm']}: score {found['score']:.1f}{span}; a memory that answers nothing scores {found['mute_score']}",
-             f"  scenarios {found['family_points']:.1f}, signal {found['signal_score']:.1f}, tokens {found['token_score']:.1f}; "
-             f"{found['tokens_billed']:.1f} tokens billed a question",
-             f"  passed {found['passed']} of {found['tasks']} posed ({100 * found['success']:.1f} %), of {found['attempted']} attempted "
-             f"({100 * found['attempted_success']:.1f} %)"]
+    lines = [
+        f"{found['arm']}: score {found['score']:.1f}{span}; a memory that answers nothing scores {found['mute_score']}",
+        f"  scenarios {found['family_points']:.1f}, signal {found['signal_score']:.1f}, "
+        f"tokens {found['token_score']:.1f}; "
+        f"{found['tokens_billed']:.1f} tokens billed a question",
+        f"  passed {found['passed']} of {found['tasks']} posed ({100 * found['success']:.1f} %), "
+        f"of {found['attempted']} attempted "
+        f"({100 * found['attempted_success']:.1f} %)",
+    ]
     for name in SHOWN:
         rate = found["metrics"].get(name)
         if rate is not None:
             tried = rate["attempted"]
-            of_tried = "not attempted" if not tried["n"] else f"attempted {tried['k']}/{tried['n']} = {100 * tried['rate']:.1f} % ({100 * tried['low']:.1f} to {100 * tried['high']:.1f})"
+            of_tried = (
+                "not attempted"
+                if not tried["n"]
+                else f"attempted {tried['k']}/{tried['n']} = {100 * tried['rate']:.1f} % "
+                f"({100 * tried['low']:.1f} to {100 * tried['high']:.1f})"
+            )
             lines.append(f"  {TITLES[name]:<14} posed {rate['k']}/{rate['n']} = {100 * rate['rate']:.1f} %; {of_tried}")
     lines += [f"  flag: {flag}" for flag in found["flags"]]
     lines += [f"  problem: {count} {kind}" for kind, count in found["problems"].items()]
     units = found["units"]
-    return "\n".join([*lines, f"  worlds: {units['finished']} of {units['planned']}" + "".join(f"; {name} failed" for name in units["failed"])])
+    return "\n".join(
+        [
+            *lines,
+            f"  worlds: {units['finished']} of {units['planned']}"
+            + "".join(f"; {name} failed" for name in units["failed"]),
+        ]
+    )
 
 
 def summary(folders: Sequence[Path | str]) -> str:
@@ -352,6 +507,15 @@ def summary(folders: Sequence[Path | str]) -> str:
     widths = [max(len(head), *(len(str(row.get(head, "-"))) for row in lines)) for head in heads]
 
     def text(cells: Sequence[str]) -> str:
-        return "  ".join(cell.ljust(width) if n == 0 else cell.rjust(width) for n, (cell, width) in enumerate(zip(cells, widths, strict=True)))
-    return "\n".join([text(heads), *(text([str(row.get(head, "-")) for head in heads]) for row in lines),
-                      f"score: of 1,000; a memory that answers nothing scores {MUTE}. success: of all tasks posed."])
+        return "  ".join(
+            cell.ljust(width) if n == 0 else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+
+    return "\n".join(
+        [
+            text(heads),
+            *(text([str(row.get(head, "-")) for head in heads]) for row in lines),
+            f"score: of 1,000; a memory that answers nothing scores {MUTE}. success: of all tasks posed.",
+        ]
+    )

@@ -1,8 +1,8 @@
 """The in-process arms: flat stores read in different ways, the two ends of the scale, and the interface of a replay.
 
-`grep`, `curated`, `whole`, `chance` and `tfidf` follow the public benchmark's arms (docs and src/arms of its repository,
-whose stop words are rules of those arms and are kept), in our own program; the frozen worlds give their published
-figures. `vector` is its `rag` with an embedder of the kit. `mute` and `oracle` are ours.
+`grep`, `curated`, `whole`, `chance` and `tfidf` follow the public benchmark's arms (docs and src/arms of its
+repository, whose stop words are rules of those arms and are kept), in our own program; the frozen worlds give their
+published figures. `vector` is its `rag` with an embedder of the kit. `mute` and `oracle` are ours.
 
 One addition that no English text reaches: a run of Japanese letters is read as its pairs of neighbouring characters,
 since it has no spaces. Without it the lexical arms would find nothing in a Japanese world.
@@ -29,13 +29,19 @@ CURATED_CHARACTERS = 200
 SHOWN_SHARE, FLOOR = 0.7, 0.08  # tfidf: hits below this share of the best are not shown; below the floor it declines
 
 GREP_STOPWORDS = frozenset(
-    """a about an and are as at be been by did do does for from how if in into is it its no not of on or our so than that
-    the then this to up us was we were what which who with yes you""".split())
+    """a about an and are as at be been by did do does for from how if in into is it its no not of on or our so than
+    that     the then this to up us was we were what which who with yes you""".split()
+)
 TFIDF_STOPWORDS = frozenset(
-    """a an and are around as at be been by did do does for from how if in is it its of on once one or our so that the this
-    to up was we were what which who with""".split())
-LOADED_WORDS = frozenset("contrary never no nobody not other stopped than wrong".split())  # a difference that changes the claim
-LOADED_PAIRS = frozenset("ない なし ぬ 誤り 別の 反し 止め やめ".split())  # the same for Japanese, as substrings of what differs
+    """a an and are around as at be been by did do does for from how if in is it its of on once one or our so that the
+    this     to up was we were what which who with""".split()
+)
+LOADED_WORDS = frozenset(
+    "contrary never no nobody not other stopped than wrong".split()
+)  # a difference that changes the claim
+LOADED_PAIRS = frozenset(
+    "ない なし ぬ 誤り 別の 反し 止め やめ".split()
+)  # the same for Japanese, as substrings of what differs
 
 _JAPANESE = re.compile("[\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff66-\uff9f]+")
 
@@ -68,7 +74,8 @@ class Memory(Protocol):
 
 
 def words(text: str, longer_than: int, stopwords: frozenset[str]) -> list[str]:
-    """Lower-cased alphanumeric runs of more than `longer_than` UTF-8 bytes, without stop words; Japanese runs as pairs."""
+    """Lower-cased alphanumeric runs of more than `longer_than` UTF-8 bytes, without stop words; Japanese runs as
+    pairs."""
     runs: list[str] = []
     current: list[str] = []
     for character in text + " ":
@@ -89,9 +96,9 @@ def _pieces(run: str) -> Iterable[str]:
     place = 0
     for match in _JAPANESE.finditer(run):
         if match.start() > place:
-            yield run[place:match.start()]
+            yield run[place : match.start()]
         part = match.group()
-        yield from (part[n:n + 2] for n in range(len(part) - 1)) if len(part) > 1 else (part,)
+        yield from (part[n : n + 2] for n in range(len(part) - 1)) if len(part) > 1 else (part,)
         place = match.end()
     if place < len(run):
         yield run[place:]
@@ -219,7 +226,9 @@ class Flat:
 def _inside(window: dict, moment: int | None) -> bool:
     if moment is None:
         return False
-    return ("after" not in window or moment >= window["after"]) and ("before" not in window or moment < window["before"])
+    return ("after" not in window or moment >= window["after"]) and (
+        "before" not in window or moment < window["before"]
+    )
 
 
 class Grep(Flat):
@@ -324,11 +333,11 @@ class _Growing:
     def add(self, values: np.ndarray) -> None:
         while self.size + len(values) > len(self.room):
             self.room = np.concatenate([self.room, np.zeros_like(self.room)])
-        self.room[self.size:self.size + len(values)] = values
+        self.room[self.size : self.size + len(values)] = values
         self.size += len(values)
 
     def values(self) -> np.ndarray:
-        return self.room[:self.size]
+        return self.room[: self.size]
 
 
 class Tfidf(Flat):
@@ -341,11 +350,13 @@ class Tfidf(Flat):
         self.vocabulary: dict[str, int] = {}
         self.document_counts: list[int] = []  # a term -> live notes that hold it
         self.terms_of: list[np.ndarray] = []  # a slot -> its terms
-        # what every note holds, in one row each, only ever added to: term, 1 + ln(frequency), slot. A deleted note stays in
-        # them and is left out by `pool`; its terms are counted down.
+        # what every note holds, in one row each, only ever added to: term, 1 + ln(frequency), slot. A deleted note
+        # stays in them and is left out by `pool`; its terms are counted down.
         self.flat = [_Growing(np.int64), _Growing(np.float64), _Growing(np.int64)]
         self.postings: list[tuple[list[int], list[float]]] = []  # a term -> slots and weights
-        self.posted: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # the same as arrays, for the terms that were asked for
+        self.posted: dict[
+            int, tuple[np.ndarray, np.ndarray]
+        ] = {}  # the same as arrays, for the terms that were asked for
         self.title_words: list[frozenset[str]] = []
         self.titles_with: dict[str, set[int]] = {}
         self.queue: dict[frozenset[str], Suspect] = {}
@@ -384,7 +395,9 @@ class Tfidf(Flat):
     def _weights(self) -> tuple[np.ndarray, np.ndarray]:
         """(idf by term, norm by slot), made anew after a write: every write moves every idf."""
         if self._weighed is None:
-            idf = np.log((1.0 + max(1, len(self.live))) / (1.0 + np.array(self.document_counts, dtype=np.float64))) + 1.0
+            idf = (
+                np.log((1.0 + max(1, len(self.live))) / (1.0 + np.array(self.document_counts, dtype=np.float64))) + 1.0
+            )
             terms, weights, owners = (rows.values() for rows in self.flat)
             weighted = weights * idf[terms]
             self._weighed = idf, np.sqrt(np.bincount(owners, weighted * weighted, minlength=len(self.slots)))
@@ -412,7 +425,11 @@ class Tfidf(Flat):
             scores = np.divide(scores, math.sqrt(norm) * norms, out=np.zeros(len(scores)), where=norms > 0)
         found = self.best(scores, window, k)
         best = float(scores[found[0]]) if found else 0.0
-        hits = [self.hit(slot, float(scores[slot]), self.slots[slot]["title"]) for slot in found if scores[slot] >= SHOWN_SHARE * best]
+        hits = [
+            self.hit(slot, float(scores[slot]), self.slots[slot]["title"])
+            for slot in found
+            if scores[slot] >= SHOWN_SHARE * best
+        ]
         return Recalled(hits, declined=best < FLOOR or self._names_a_stranger(query))
 
     def _names_a_stranger(self, query: str) -> bool:
@@ -456,7 +473,9 @@ class Tfidf(Flat):
 
         live = self.live
         numbers = {word: n for n, word in enumerate(sorted(word for word, slots in self.titles_with.items() if slots))}
-        rows = [(n, numbers[word], self._loaded(word)) for n, slot in enumerate(live) for word in self.title_words[slot]]
+        rows = [
+            (n, numbers[word], self._loaded(word)) for n, slot in enumerate(live) for word in self.title_words[slot]
+        ]
         if not rows:
             return "word differences nominated 0 pairs"
         place, column, loaded = (np.array(values) for values in zip(*rows, strict=True))
@@ -468,10 +487,14 @@ class Tfidf(Flat):
         for start in range(0, len(live), 512):  # a block of rows at a time, so that 10,000 notes fit in memory
             block = slice(start, start + 512)
             shared = (whole[block] @ whole.T).toarray()
-            mine_lost = charges[block, None] - (charged[block] @ whole.T).toarray()  # loaded words of the row's title that the other lacks
+            mine_lost = (
+                charges[block, None] - (charged[block] @ whole.T).toarray()
+            )  # loaded words of the row's title that the other lacks
             other_lost = charges[None, :] - (whole[block] @ charged.T).toarray()
-            clash = (shared >= 4) & (((shared / np.maximum(1, sizes[block, None]) >= 0.6) & (mine_lost > 0))
-                                     | ((shared / np.maximum(1, sizes[None, :]) >= 0.6) & (other_lost > 0)))
+            clash = (shared >= 4) & (
+                ((shared / np.maximum(1, sizes[block, None]) >= 0.6) & (mine_lost > 0))
+                | ((shared / np.maximum(1, sizes[None, :]) >= 0.6) & (other_lost > 0))
+            )
             for row, other in np.argwhere(clash):
                 if other > start + row:
                     a, b = (self.slots[live[n]]["key"] for n in (start + row, other))
@@ -499,7 +522,11 @@ class Vector(Flat):
 
     def prepare(self, script: Script) -> None:
         """Embed all texts of a script at once: the same vectors as one by one, many times faster."""
-        texts = {f"{record['title']}\n{record['body']}": None for op in script.ops if (record := op.get("record") or op.get("new"))}
+        texts = {
+            f"{record['title']}\n{record['body']}": None
+            for op in script.ops
+            if (record := op.get("record") or op.get("new"))
+        }
         texts |= {op[name]: None for op in script.ops for name in ("query", "path") if name in op}
         new = [text for text in texts if text not in self.known]
         if new:
@@ -558,7 +585,9 @@ class Oracle(Flat):
 
     def __init__(self, script: Script):
         self.notes: dict[str, _Note] = {}
-        self.by_question: dict[tuple, list[dict]] = {}  # some questions are asked twice, about different notes: first asked first
+        self.by_question: dict[
+            tuple, list[dict]
+        ] = {}  # some questions are asked twice, about different notes: first asked first
         self.pairs: list[Suspect] = []
         self.versions: dict[str, list[str]] = {}
         self.returns: dict[str, str] = {}
@@ -629,8 +658,13 @@ class Oracle(Flat):
             keys = list(dict.fromkeys(probe["gold"]))[:k]
         else:
             keys = [probe.get("gold") or probe["head"]]
-        return Recalled([Hit(whole_text(note.record), key, 1.0, note.record["created_at"])
-                         for key in keys if (note := self.notes[key]).live])
+        return Recalled(
+            [
+                Hit(whole_text(note.record), key, 1.0, note.record["created_at"])
+                for key in keys
+                if (note := self.notes[key]).live
+            ]
+        )
 
 
 def make(name: str, script: Script, embedder: Callable[[], Any] | None = None) -> Memory:

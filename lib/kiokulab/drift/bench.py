@@ -17,7 +17,8 @@ LIMITS = {"grade_s": 1.0, "replay_s": 60.0, "peak_mb": 1000}  # of tfidf on the 
 
 
 def measure(arm: str, *, script: str = "", size: int = 0, language: str = "en") -> dict[str, Any]:
-    """One arm on one world (a script file, or a generated one), in a process of its own, so that the peak is its own."""
+    """One arm on one world (a script file, or a generated one), in a process of its own, so that the peak is its
+    own."""
     call = f"from kiokulab.drift.bench import _measure; _measure({arm!r}, {script!r}, {size}, {language!r})"
     found = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=True)
     return json.loads(found.stdout.splitlines()[-1])
@@ -39,7 +40,13 @@ def _measure(arm: str, script: str, size: int, language: str) -> None:
     marks.append((clock(), cpu()))
     receipt = grade(world, transcript).receipt
     marks.append((clock(), cpu()))
-    row: dict[str, Any] = {"arm": arm, "world": world.name, "facts": world.spec["size"], "probes": len(world.probes), "score": round(receipt["score"], 1)}
+    row: dict[str, Any] = {
+        "arm": arm,
+        "world": world.name,
+        "facts": world.spec["size"],
+        "probes": len(world.probes),
+        "score": round(receipt["score"], 1),
+    }
     for name, (before, after) in zip(("world", "replay", "grade"), zip(marks, marks[1:], strict=False), strict=True):
         row |= {f"{name}_s": round(after[0] - before[0], 2), f"{name}_cpu_s": round(after[1] - before[1], 2)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

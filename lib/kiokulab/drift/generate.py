@@ -1,10 +1,11 @@
 """Worlds of our own: invented project knowledge, seeded, in English and Japanese, in the public benchmark's families,
 counts and shapes.
 
-Vocabulary and sentence frames (`vocabulary/*.yml`) and the program are ours. Where a world of the public generator has a
-flaw that anyone can measure, ours differs on purpose: links really prefer their component; a stale copy is as long as the
-truth and has a tail clause of its own, so that length gives nothing away; a seed also moves times, lengths, code references
-and links; reworded contradictions are grammatical; a link question has one answer; no note lists a file twice.
+Vocabulary and sentence frames (`vocabulary/*.yml`) and the program are ours. Where a world of the public generator has
+a flaw that anyone can measure, ours differs on purpose: links really prefer their component; a stale copy is as long
+as the truth and has a tail clause of its own, so that length gives nothing away; a seed also moves times, lengths,
+code references and links; reworded contradictions are grammatical; a link question has one answer; no note lists a
+file twice.
 
 A world of one seed has the same structure in both languages (entry n of a vocabulary means the same), so the two can be
 set side by side task by task; their token counts cannot (see `script.tokens`).
@@ -37,12 +38,37 @@ DAY, HOUR = 86_400, 3_600
 SPREAD_DAYS, WINDOW_DAYS, K = 60, 5, 10
 BODY_QUARTILES = {"en": (133, 461, 748, 1209, 2250), "ja": (60, 205, 335, 540, 1000)}  # characters
 NEAR = 70  # per cent of links that stay within one component
-RULES = (("Decision", "because", "Principle"), ("Caution", "about", "Decision"), ("Problem", "about", "Decision"),
-         ("Insight", "builds-on", "Decision"), ("Insight", "answers", "Problem"), ("Decision", "needs", "Decision"))
-OTHER_KIND = {"Decision": "Problem", "Caution": "Decision", "Principle": "Insight", "Problem": "Principle", "Insight": "Caution"}
-CASES = (("value", 1, True), ("reworded", 1, True), ("negation", 2, True), ("paraphrase", 2, False), ("synonym", 2, False),
-         ("unit", 2, True), ("clause", 2, True), ("coreference", 2, False), ("transitive", 3, True), ("quantifier", 2, True),
-         ("collider", 2, False), ("compound", 3, True), ("unit_agree", 2, False), ("historical", 3, False))
+RULES = (
+    ("Decision", "because", "Principle"),
+    ("Caution", "about", "Decision"),
+    ("Problem", "about", "Decision"),
+    ("Insight", "builds-on", "Decision"),
+    ("Insight", "answers", "Problem"),
+    ("Decision", "needs", "Decision"),
+)
+OTHER_KIND = {
+    "Decision": "Problem",
+    "Caution": "Decision",
+    "Principle": "Insight",
+    "Problem": "Principle",
+    "Insight": "Caution",
+}
+CASES = (
+    ("value", 1, True),
+    ("reworded", 1, True),
+    ("negation", 2, True),
+    ("paraphrase", 2, False),
+    ("synonym", 2, False),
+    ("unit", 2, True),
+    ("clause", 2, True),
+    ("coreference", 2, False),
+    ("transitive", 3, True),
+    ("quantifier", 2, True),
+    ("collider", 2, False),
+    ("compound", 3, True),
+    ("unit_agree", 2, False),
+    ("historical", 3, False),
+)
 PHRASINGS = ("lexical", "paraphrase", "oblique", "crossed")
 
 # Whose word counts, strongest first: a supervisor's pin, a user's approval, an assistant's confirmation, mere exposure.
@@ -61,14 +87,35 @@ AUTHORITY = (
     (2, "latest_approve", (("b", "user", 1), ("a", "user", 1)), "", "ab", False),
     (3, "exposure_vs_none", (("a", "retrieval", 10),), "", "ab", False),
     (3, "confirm_vs_exposure", (("a", "assistant", 1), ("b", "retrieval", 10)), "", "ab", False),
-    (3, "approve_vs_exposure_confirm", (("a", "user", 1), ("b", "retrieval", 10), ("b", "assistant", 1)), "", "ab", False),
+    (
+        3,
+        "approve_vs_exposure_confirm",
+        (("a", "user", 1), ("b", "retrieval", 10), ("b", "assistant", 1)),
+        "",
+        "ab",
+        False,
+    ),
     (3, "exposure_vs_fresh", (("a", "retrieval", 10),), "fresh", "ab", False),
     (3, "ladder3", (("c", "retrieval", 10), ("b", "assistant", 1), ("a", "user", 1)), "", "abc", True),
     (4, "pin_vs_approve", (("a", "supervisor", 1), ("b", "user", 1)), "", "ab", False),
-    (4, "pin_vs_everything", (("a", "supervisor", 1), ("b", "retrieval", 10), ("b", "assistant", 3), ("b", "user", 1)), "", "ab", False),
+    (
+        4,
+        "pin_vs_everything",
+        (("a", "supervisor", 1), ("b", "retrieval", 10), ("b", "assistant", 3), ("b", "user", 1)),
+        "",
+        "ab",
+        False,
+    ),
     (4, "latest_pin", (("b", "supervisor", 1), ("a", "supervisor", 1)), "", "ab", False),
     (4, "pin_then_supersede", (("x", "supervisor", 1), ("b", "user", 1)), "", "xb", False),
-    (4, "ladder4", (("d", "retrieval", 10), ("c", "assistant", 1), ("b", "user", 1), ("a", "supervisor", 1)), "", "abcd", True),
+    (
+        4,
+        "ladder4",
+        (("d", "retrieval", 10), ("c", "assistant", 1), ("b", "user", 1), ("a", "supervisor", 1)),
+        "",
+        "abcd",
+        True,
+    ),
 )
 
 
@@ -86,7 +133,9 @@ class _Word(str):
 def vocabulary(language: str) -> dict[str, Any]:
     """The words and frames of a language, checked for the shape that the generator relies on."""
     if language not in LANGUAGES:
-        raise InputError(f"no worlds in the language {ascii(language)}", "language", f"It is one of {', '.join(LANGUAGES)}")
+        raise InputError(
+            f"no worlds in the language {ascii(language)}", "language", f"It is one of {', '.join(LANGUAGES)}"
+        )
     words = yaml.safe_load((Path(__file__).parent / "vocabulary" / f"{language}.yml").read_text(encoding="utf-8"))
     for name in ("first", "second"):
         words[name] = words[name].split()
@@ -166,7 +215,8 @@ class _World:
                 return pair
 
     def slots(self, kind: str, ordinal: int) -> tuple[int, int, int]:
-        """(component, first slot, second slot) of the ordinal of a kind; no two ordinals of a kind have the same three."""
+        """(component, first slot, second slot) of the ordinal of a kind; no two ordinals of a kind have the same
+        three."""
         place = self.slot_orders[kind][ordinal]
         return place % 16, place // 16 % 25, place // 400
 
@@ -187,7 +237,11 @@ class _World:
             fact.created = BASE - times.below(SPREAD_DAYS) * DAY - (1 + times.below(20)) * HOUR
             if dirt.below(10_000) < round(self.pollution * 10_000):
                 fact.extra["stale"] = f"s-{fact.key}"
-                fact.extra |= {"shift": (20 + times.below(20)) * DAY, "start": bodies.below(12), "below": bodies.below(2) == 0}
+                fact.extra |= {
+                    "shift": (20 + times.below(20)) * DAY,
+                    "start": bodies.below(12),
+                    "below": bodies.below(2) == 0,
+                }
             self.facts.append(fact)
 
     def dress(self, fact: _Fact, bodies: Draws, refs: Draws, quartiles: tuple[int, ...]) -> None:
@@ -202,7 +256,11 @@ class _World:
         fact.refs = tuple(_shuffled(refs, range(len(self.words["files"])))[:count])
 
     def subject_text(self, fact: _Fact) -> str:
-        names = self.words["first"][fact.first], self.words["second"][fact.second], self.words["components"][fact.component][0]
+        names = (
+            self.words["first"][fact.first],
+            self.words["second"][fact.second],
+            self.words["components"][fact.component][0],
+        )
         return f"{names[0]}{names[1]}の{names[2]}" if self.language == "ja" else " ".join(names)
 
     def value(self, number: int, unit: str) -> str:
@@ -214,11 +272,21 @@ class _World:
         slots = self.words["slots"][kind]
         (a, pa), (b, pb) = slots["a"][fact.a], slots["b"][fact.b]
         component, description = self.words["components"][fact.component]
-        result = {"subject": self.subject_text(fact), "component": component, "description": description, "b": b, "pa": pa, "pb": pb}
+        result = {
+            "subject": self.subject_text(fact),
+            "component": component,
+            "description": description,
+            "b": b,
+            "pa": pa,
+            "pb": pb,
+        }
         if kind == "Decision":
             a, _, code = a.rstrip(")").rpartition(" (")
             unit = self.words["units"].get(code, [code])[0]
-            result |= {"value": self.value(fact.number if number is None else number, unit), "other": self.value(fact.other, unit)}
+            result |= {
+                "value": self.value(fact.number if number is None else number, unit),
+                "other": self.value(fact.other, unit),
+            }
         elif "/" in a:
             head, _, rest = a.partition(" ")
             base, _, third = head.partition("/")
@@ -232,7 +300,8 @@ class _World:
         return self.words["kinds"][kind][name].format(**self.parts(fact, kind))
 
     def answer(self, fact: _Fact) -> str:
-        """What must be readable in a delivered note: the value, the failure, the forbidden act, the symptom, the cause."""
+        """What must be readable in a delivered note: the value, the failure, the forbidden act, the symptom, the
+        cause."""
         return str(self.parts(fact)[{"Decision": "value", "Insight": "b", "Principle": "a"}.get(fact.kind, "a3")])
 
     def body(self, fact: _Fact, core: str, length: int, start: int, below: bool = False) -> str:
@@ -245,8 +314,18 @@ class _World:
                 return text
             text = more
 
-    def record(self, key: str, kind: str, title: str, body: str, refs: Iterable[str], created: int, is_open: bool = False) -> dict:
-        return {"key": key, "kind": kind, "title": title, "body": body, "code_refs": list(refs), "created_at": created, "open": is_open}
+    def record(
+        self, key: str, kind: str, title: str, body: str, refs: Iterable[str], created: int, is_open: bool = False
+    ) -> dict:
+        return {
+            "key": key,
+            "kind": kind,
+            "title": title,
+            "body": body,
+            "code_refs": list(refs),
+            "created_at": created,
+            "open": is_open,
+        }
 
     def paths(self, fact: _Fact) -> list[str]:
         return [f"app/{self.words['slugs'][fact.component]}/{self.words['files'][n]}.py" for n in fact.refs]
@@ -264,8 +343,14 @@ class _World:
             body = truth["body"]
         else:
             wanted = len(truth["title"]) + len(truth["body"]) - len(title)
-            body = self.body(fact, self.frame(fact, "stale_core"), wanted, fact.extra["start"], below=fact.extra["below"])
-        created = min(fact.created + fact.extra["shift"], BASE - 1800) if self.shape == "late" else fact.created - fact.extra["shift"]
+            body = self.body(
+                fact, self.frame(fact, "stale_core"), wanted, fact.extra["start"], below=fact.extra["below"]
+            )
+        created = (
+            min(fact.created + fact.extra["shift"], BASE - 1800)
+            if self.shape == "late"
+            else fact.created - fact.extra["shift"]
+        )
         return self.record(fact.extra["stale"], fact.kind, title, body, truth["code_refs"], created)
 
     # operations and probes
@@ -275,7 +360,14 @@ class _World:
 
     def inscribe(self, record: dict, write: bool = False) -> str | None:
         name = self.number("W") if write else None
-        self.ops.append({"op": "inscribe", **({"id": name} if name else {}), "record": record, "mode": "write" if write else "import"})
+        self.ops.append(
+            {
+                "op": "inscribe",
+                **({"id": name} if name else {}),
+                "record": record,
+                "mode": "write" if write else "import",
+            }
+        )
         return name
 
     def ask(self, query: str, family: str, expect: str, window: dict | None = None, **fields: Any) -> None:
@@ -298,16 +390,16 @@ class _World:
         self.ops.append({"op": "settle"})
         self.ask_facts()
         self.ask_paths([heads[-1] for heads in chains])
-        targets = [fact for i, fact in enumerate(self.facts) if i % 3 == 0][:max(6, self.size // 3)]
+        targets = [fact for i, fact in enumerate(self.facts) if i % 3 == 0][: max(6, self.size // 3)]
         phantoms = max(1, self.size // 4)
         cases = self.plan_cases(targets)
         ghosts = min(sum(case[0] == "transitive" for case in cases), phantoms - 1)
         self.ask_phantoms(phantoms - ghosts)
-        for fact in [fact for i, fact in enumerate(self.facts) if i % 4 == 3][:max(4, self.size // 4)]:
+        for fact in [fact for i, fact in enumerate(self.facts) if i % 4 == 3][: max(4, self.size // 4)]:
             self.ask(self.frame(fact, "paraphrase", OTHER_KIND[fact.kind]), "abstention", "control", natural=True)
         self.ask_chains(chains)
         self.ask_why()
-        for fact in [fact for i, fact in enumerate(self.facts) if i % 3 == 2][:max(4, self.size // 4)]:
+        for fact in [fact for i, fact in enumerate(self.facts) if i % 3 == 2][: max(4, self.size // 4)]:
             window = {"after": fact.created - WINDOW_DAYS * DAY, "before": fact.created + WINDOW_DAYS * DAY}
             query = self.frame(fact, "paraphrase")
             self.ask(query, "temporal", "windowed", window, gold=fact.key, window_=window, answer=self.answer(fact))
@@ -315,22 +407,49 @@ class _World:
         self.ops += [{"op": "settle"}, {"op": "suspects", "id": "S"}]
         for i, fact in enumerate(self.facts):
             if "stale" in fact.extra:
-                self.probes.append({"id": f"D{i}", "family": "drift", "expect": "drifted", "gold": fact.key, "stale": fact.extra["stale"]})
+                self.probes.append(
+                    {
+                        "id": f"D{i}",
+                        "family": "drift",
+                        "expect": "drifted",
+                        "gold": fact.key,
+                        "stale": fact.extra["stale"],
+                    }
+                )
         self.delete()
         if self.authority:
             self.rank()
-        spec = {"size": self.size, "seed": self.seed, "k": K, "chains": len(chains), "chain_len": 3, "pollution": self.pollution,
-                **({"pollution_shape": self.shape} if self.shape != "stale" else {}), "spread_days": SPREAD_DAYS,
-                "window_days": WINDOW_DAYS, "base_ts": BASE, **({"authority": True} if self.authority else {}), "edition": 2,
-                "notes": self.notes, "edges": len(self.edges)}
+        spec = {
+            "size": self.size,
+            "seed": self.seed,
+            "k": K,
+            "chains": len(chains),
+            "chain_len": 3,
+            "pollution": self.pollution,
+            **({"pollution_shape": self.shape} if self.shape != "stale" else {}),
+            "spread_days": SPREAD_DAYS,
+            "window_days": WINDOW_DAYS,
+            "base_ts": BASE,
+            **({"authority": True} if self.authority else {}),
+            "edition": 2,
+            "notes": self.notes,
+            "edges": len(self.edges),
+        }
         for probe in self.probes:
             if "window_" in probe:
                 probe["window"] = probe.pop("window_")
-        return make_script(spec, self.ops, self.probes, name=name_of(self.size, self.seed, self.language, self.shape, self.authority),
-                           language=self.language, where="generated world")
+        return make_script(
+            spec,
+            self.ops,
+            self.probes,
+            name=name_of(self.size, self.seed, self.language, self.shape, self.authority),
+            language=self.language,
+            where="generated world",
+        )
 
     def make_links(self) -> None:
-        """1.06 links a fact; the first 4 % of facts stay alone. 70 % stay within one component where one offers itself."""
+        """1.06 links a fact; the first 4 % of facts stay alone. 70 % stay within one component where one offers
+        itself."""
         draws, first = self.draws("links"), self.size * 4 // 100
         by_kind = {kind: [i for i, fact in enumerate(self.facts) if fact.kind == kind and i >= first] for kind in KINDS}
         homes: dict[tuple[str, int], list[int]] = {}
@@ -338,8 +457,11 @@ class _World:
             for i in members:
                 homes.setdefault((kind, self.facts[i].component), []).append(i)
         joined: set[frozenset[int]] = set()
-        answered: set[tuple[str, int]] = set()  # a why has one reason, an open problem one answer: else a question has two golds
+        answered: set[tuple[str, int]] = (
+            set()
+        )  # a why has one reason, an open problem one answer: else a question has two golds
         wanted, tries = int(1.06 * self.size), 0
+
         def free(source: int, target: int, verb: str) -> bool:
             asked = (verb, target) if verb == "answers" else (verb, source)
             return source != target and asked not in answered and frozenset((source, target)) not in joined
@@ -348,7 +470,9 @@ class _World:
             tries += 1
             kind, verb, to_kind = RULES[draws.below(len(RULES))]
             near = draws.below(100) < NEAR
-            for _ in range(40):  # a near link looks for a source whose component offers a target; a far one takes any two
+            for _ in range(
+                40
+            ):  # a near link looks for a source whose component offers a target; a far one takes any two
                 source = by_kind[kind][draws.below(len(by_kind[kind]))]
                 pool = homes.get((to_kind, self.facts[source].component), []) if near else by_kind[to_kind]
                 pool = [target for target in pool if free(source, target, verb)] if near else pool
@@ -369,8 +493,18 @@ class _World:
             first, second = self.subject(component)
             number, generations = 3 + draws.below(977), []
             for g in range(3):
-                fact = _Fact("Decision", first, second, component, a, b, number, number + 1, key=f"c{c:03d}g{g}",
-                             created=BASE - (3 - g) * 30 * DAY)
+                fact = _Fact(
+                    "Decision",
+                    first,
+                    second,
+                    component,
+                    a,
+                    b,
+                    number,
+                    number + 1,
+                    key=f"c{c:03d}g{g}",
+                    created=BASE - (3 - g) * 30 * DAY,
+                )
                 number = 3 + (number - 3 + 1 + draws.below(400)) % 977  # three values, no two alike
                 self.dress(fact, bodies, refs, BODY_QUARTILES[self.language])
                 generations.append(fact)
@@ -385,7 +519,15 @@ class _World:
         for fact in self.facts:
             stale = {"stale": fact.extra["stale"]} if "stale" in fact.extra else {}
             for phrasing in PHRASINGS:
-                self.ask(self.frame(fact, phrasing), "retrieval", "gold", gold=fact.key, phrasing=phrasing, **stale, answer=self.answer(fact))
+                self.ask(
+                    self.frame(fact, phrasing),
+                    "retrieval",
+                    "gold",
+                    gold=fact.key,
+                    phrasing=phrasing,
+                    **stale,
+                    answer=self.answer(fact),
+                )
 
     def ask_paths(self, heads: list[_Fact]) -> None:
         bound: dict[str, list[_Fact]] = {}
@@ -395,28 +537,51 @@ class _World:
         for path, facts in bound.items():
             name = self.number("P")
             self.ops.append({"op": "recall_path", "id": name, "path": path, "k": K})
-            self.probes.append({"id": name, "family": "retrieval", "expect": "bound", "path": path,
-                                "gold": [fact.key for fact in facts], "answers": [self.answer(fact) for fact in facts]})
+            self.probes.append(
+                {
+                    "id": name,
+                    "family": "retrieval",
+                    "expect": "bound",
+                    "path": path,
+                    "gold": [fact.key for fact in facts],
+                    "answers": [self.answer(fact) for fact in facts],
+                }
+            )
 
     def phantom(self, draws: Draws, kind: str) -> _Fact:
         """A subject that is never written, with slots of its own."""
         component = draws.below(16)
-        return _Fact(kind, *self.subject(component), component, draws.below(25), draws.below(25), 3 + draws.below(977), 0)
+        return _Fact(
+            kind, *self.subject(component), component, draws.below(25), draws.below(25), 3 + draws.below(977), 0
+        )
 
     def ask_phantoms(self, count: int) -> None:
         draws = self.draws("phantoms")
         for n in range(count):
             kind = KINDS[n % len(KINDS)]
-            self.ask(self.frame(self.phantom(draws, kind), ("lexical", "paraphrase")[n // len(KINDS) % 2]), "abstention", "control")
+            self.ask(
+                self.frame(self.phantom(draws, kind), ("lexical", "paraphrase")[n // len(KINDS) % 2]),
+                "abstention",
+                "control",
+            )
 
     def ask_chains(self, chains: list[list[_Fact]]) -> None:
         for generations in chains:
             head, retired = generations[-1], [fact.key for fact in generations[:-1]]
             for phrasing in PHRASINGS[:3]:
-                self.ask(self.frame(head, phrasing), "currency", "current", head=head.key, retired=retired, answer=self.answer(head))
+                self.ask(
+                    self.frame(head, phrasing),
+                    "currency",
+                    "current",
+                    head=head.key,
+                    retired=retired,
+                    answer=self.answer(head),
+                )
             name = self.number("L")
             self.ops.append({"op": "lineage", "id": name, "key": head.key})
-            self.probes.append({"id": name, "family": "currency", "expect": "lineage", "head": head.key, "retired": retired})
+            self.probes.append(
+                {"id": name, "family": "currency", "expect": "lineage", "head": head.key, "retired": retired}
+            )
 
     def ask_why(self) -> None:
         left = {"because": max(4, self.size // 4), "answers": max(4, self.size // 4)}
@@ -425,8 +590,15 @@ class _World:
                 left[verb] -= 1
                 asked, gold = (source, target) if verb == "because" else (target, source)
                 query = self.frame(self.facts[asked], "why" if verb == "because" else "resolve")
-                self.ask(query, "rationale", "linked", gold=self.facts[gold].key, anchor=self.facts[asked].key, verb=verb,
-                         answer=self.answer(self.facts[gold]))
+                self.ask(
+                    query,
+                    "rationale",
+                    "linked",
+                    gold=self.facts[gold].key,
+                    anchor=self.facts[asked].key,
+                    verb=verb,
+                    answer=self.answer(self.facts[gold]),
+                )
 
     # contradictions
     def unit(self, fact: _Fact) -> tuple[str, int] | None:
@@ -450,37 +622,62 @@ class _World:
         draws = self.draws("plants")
         bodies = self.words["plant_bodies"]
         for n, (fact, (shape, tier, positive)) in enumerate(zip(targets, cases, strict=True)):
-            fact = _Fact(**{**fact.__dict__, "other": fact.number + 1 + (draws.below(40) + 41)})  # never the stale copy's value
+            fact = _Fact(
+                **{**fact.__dict__, "other": fact.number + 1 + (draws.below(40) + 41)}
+            )  # never the stale copy's value
             titles = [(f"c{n}a", self.planted_title(fact, shape, draws), bodies[draws.below(len(bodies))])]
             if shape == "transitive":
                 ghost = self.phantom(draws, fact.kind)
-                twin = _Fact(**{**fact.__dict__, "first": ghost.first, "second": ghost.second, "component": ghost.component})
+                twin = _Fact(
+                    **{**fact.__dict__, "first": ghost.first, "second": ghost.second, "component": ghost.component}
+                )
                 claim = self.frame(twin, "claim")
-                mirror = self.words["plants"]["mirror"]["all"].format(subject=self.subject_text(fact), ghost=self.subject_text(ghost))
-                titles = [(f"c{n}a", self.words["plants"]["transitive"]["all"].format(claim=claim), titles[0][2]),
-                          (f"c{n}b", mirror, self.words["mirror_body"])]
+                mirror = self.words["plants"]["mirror"]["all"].format(
+                    subject=self.subject_text(fact), ghost=self.subject_text(ghost)
+                )
+                titles = [
+                    (f"c{n}a", self.words["plants"]["transitive"]["all"].format(claim=claim), titles[0][2]),
+                    (f"c{n}b", mirror, self.words["mirror_body"]),
+                ]
             for key, title, body in titles:
                 self.inscribe(self.record(key, fact.kind, title, body, [], BASE - (n + 1) * HOUR), write=True)
-            self.probes.append({"id": f"C{n}", "family": "contradiction", "expect": "case", "gold": fact.key,
-                                "planted": [key for key, _, _ in titles], "witness": f"c{n}a", "tier": tier, "shape": shape,
-                                "positive": positive})
+            self.probes.append(
+                {
+                    "id": f"C{n}",
+                    "family": "contradiction",
+                    "expect": "case",
+                    "gold": fact.key,
+                    "planted": [key for key, _, _ in titles],
+                    "witness": f"c{n}a",
+                    "tier": tier,
+                    "shape": shape,
+                    "positive": positive,
+                }
+            )
 
     def planted_title(self, fact: _Fact, shape: str, draws: Draws) -> str:
         plants = self.words["plants"]
         if shape in ("unit", "unit_agree"):
             unit, factor = self.unit(fact)
             number = (fact.other if shape == "unit" else fact.number) * factor
-            return self.words["kinds"]["Decision"]["claim"].format(**self.parts(fact) | {"value": self.value(number, unit)})
+            return self.words["kinds"]["Decision"]["claim"].format(
+                **self.parts(fact) | {"value": self.value(number, unit)}
+            )
         if shape == "value":
             return self.frame(fact, "flip")
         if shape == "coreference":  # the flip, about somebody else of the same component
             others = [other for other in self.facts if other.key != fact.key and other.component == fact.component]
             others = others or [other for other in self.facts if other.key != fact.key]
             other = others[draws.below(len(others))]
-            return self.frame(_Fact(**{**fact.__dict__, "first": other.first, "second": other.second, "component": other.component}), "flip")
+            return self.frame(
+                _Fact(**{**fact.__dict__, "first": other.first, "second": other.second, "component": other.component}),
+                "flip",
+            )
         if shape == "collider":  # another kind of statement about the same subject
             kind = KINDS[(KINDS.index(fact.kind) + 1) % len(KINDS)]
-            return self.frame(_Fact(**{**fact.__dict__, "kind": kind, "a": draws.below(25), "b": draws.below(25)}), "claim")
+            return self.frame(
+                _Fact(**{**fact.__dict__, "kind": kind, "a": draws.below(25), "b": draws.below(25)}), "claim"
+            )
         frames = plants.get(shape, {})
         parts = self.parts(fact)
         if "all" in frames:
@@ -489,7 +686,9 @@ class _World:
 
     # deletion and authority
     def delete(self) -> None:
-        victims = [fact for i, fact in enumerate(self.facts) if i % 3 == 1 and "stale" not in fact.extra][:max(4, self.size // 6)]
+        victims = [fact for i, fact in enumerate(self.facts) if i % 3 == 1 and "stale" not in fact.extra][
+            : max(4, self.size // 6)
+        ]
         for n, fact in enumerate(victims):
             released = n % 2 == 0
             if released:
@@ -497,27 +696,49 @@ class _World:
                 self.ops.append({"op": "release", "key": fact.key, "reason": reason})
             else:
                 self.ops.append({"op": "purge", "key": fact.key})
-            self.ask(self.frame(fact, "lexical"), "deletion", "absent", victim=fact.key, released=released, answer=self.answer(fact))
+            self.ask(
+                self.frame(fact, "lexical"),
+                "deletion",
+                "absent",
+                victim=fact.key,
+                released=released,
+                answer=self.answer(fact),
+            )
             name = self.inscribe(self.records[fact.key] | {"key": f"z-{fact.key}", "created_at": BASE - 60}, write=True)
-            self.probes.append({"id": name, "family": "deletion", "expect": "resurrect", "victim": fact.key, "released": released})
+            self.probes.append(
+                {"id": name, "family": "deletion", "expect": "resurrect", "victim": fact.key, "released": released}
+            )
 
     def rank(self) -> None:
         """Near-identical notes, endorsed by different hands; questions after one settling."""
         draws, words = self.draws("authority"), self.words["authority"]
         questions = []
-        for n, target in enumerate([fact for i, fact in enumerate(self.facts) if i % 3 == 2][:max(21, self.size // 3)]):
+        for n, target in enumerate(
+            [fact for i, fact in enumerate(self.facts) if i % 3 == 2][: max(21, self.size // 3)]
+        ):
             layer, scenario, endorsements, confound, twins, order = AUTHORITY[n % len(AUTHORITY)]
             first, second = self.subject(target.component)
-            subject = _Fact("Decision", first, second, target.component, target.a, target.b, 0, 0, created=target.created)
+            subject = _Fact(
+                "Decision", first, second, target.component, target.a, target.b, 0, 0, created=target.created
+            )
             start, step = 3 + draws.below(900), 1 + draws.below(19)
             numbers = dict(zip("abcdx", (start + step * m for m in _shuffled(draws, range(5))), strict=True))
 
-            def note(letter: str, confound: str = confound, subject: _Fact = subject, numbers: dict = numbers, n: int = n) -> dict:
+            def note(
+                letter: str, confound: str = confound, subject: _Fact = subject, numbers: dict = numbers, n: int = n
+            ) -> dict:
                 parts = self.parts(subject, number=numbers[letter])
                 odd = confound if letter == "b" else ""
                 created = min(subject.created + 10 * DAY, BASE - 1800) if odd == "fresh" else subject.created
-                return self.record(f"a{n}{letter}", "Principle" if odd == "kind" else "Decision", words["claim"].format(**parts),
-                                   words["verified" if odd == "claims" else "body"].format(**parts), [], created)
+                return self.record(
+                    f"a{n}{letter}",
+                    "Principle" if odd == "kind" else "Decision",
+                    words["claim"].format(**parts),
+                    words["verified" if odd == "claims" else "body"].format(**parts),
+                    [],
+                    created,
+                )
+
             for letter in _shuffled(draws, twins):
                 self.inscribe(note(letter))
             for letter, by, times in endorsements:
@@ -528,8 +749,20 @@ class _World:
                 retired = {"retired": [f"a{n}x"]}
             needs = sorted({f"endorse_{by}" for _, by, _ in endorsements})
             losers = [f"a{n}{letter}" for letter in twins if letter not in "ax"]
-            questions.append((words["question"].format(**self.parts(subject, number=0)),
-                              {"winner": f"a{n}a", "losers": losers, **retired, "order": order, "layer": layer, "scenario": scenario, "needs": needs}))
+            questions.append(
+                (
+                    words["question"].format(**self.parts(subject, number=0)),
+                    {
+                        "winner": f"a{n}a",
+                        "losers": losers,
+                        **retired,
+                        "order": order,
+                        "layer": layer,
+                        "scenario": scenario,
+                        "needs": needs,
+                    },
+                )
+            )
         self.ops.append({"op": "settle"})
         for query, fields in questions:
             self.ask(query, "authority", "ranked", **fields)
@@ -539,8 +772,14 @@ def name_of(size: int, seed: int, language: str, shape: str = "stale", authority
     return f"{language}-{size}-seed{seed}{'' if shape == 'stale' else '-' + shape}{'-authority' if authority else ''}"
 
 
-def generate(size: int = 100, seed: int = 1, language: str = "en", shape: str = "stale", authority: bool = False,
-             pollution: float = 0.1) -> Script:
+def generate(
+    size: int = 100,
+    seed: int = 1,
+    language: str = "en",
+    shape: str = "stale",
+    authority: bool = False,
+    pollution: float = 0.1,
+) -> Script:
     """One world: `size` tested facts. The same arguments give the same bytes on every machine.
 
     shape : how a stale copy looks: `stale` (older, a body of its own), `twin` (older, the truth's body), `late` (dated
@@ -550,7 +789,9 @@ def generate(size: int = 100, seed: int = 1, language: str = "en", shape: str = 
     if not SMALLEST <= size <= LARGEST:
         raise InputError(f"a world of {size} facts", "size", f"From {SMALLEST} to {LARGEST}")
     if authority and size < 63:
-        raise InputError(f"an authority world of {size} facts", "size", "At least 63, so that each of the 21 scenarios is posed")
+        raise InputError(
+            f"an authority world of {size} facts", "size", "At least 63, so that each of the 21 scenarios is posed"
+        )
     if shape not in SHAPES:
         raise InputError(f"no pollution shape {ascii(shape)}", "shape", f"It is one of {', '.join(SHAPES)}")
     if not 0 <= pollution <= 1:
@@ -563,18 +804,37 @@ def generate(size: int = 100, seed: int = 1, language: str = "en", shape: str = 
 # --- editions -----------------------------------------------------------------------------------------------------
 
 
-def write_edition(folder: Path | str, edition: str, size: int = 100, seed: int = 1, languages: Iterable[str] = LANGUAGES) -> list[Script]:
+def write_edition(
+    folder: Path | str, edition: str, size: int = 100, seed: int = 1, languages: Iterable[str] = LANGUAGES
+) -> list[Script]:
     """Write a frozen edition: a script file a language and `edition.json` with digests."""
     folder, scripts = Path(folder), []
     for language in languages:
         script = generate(size, seed, language)
         write_atomic(folder / f"{script.name}.json", script.text())
         scripts.append(script)
-    files = {f"{script.name}.json": {"sha256": sha256_file(folder / f"{script.name}.json"), "digest": script.digest,
-                                     "language": script.language, "tasks": len(script.probes)} for script in scripts}
-    about = {"edition": edition, "generator": "template", "generator_version": GENERATOR_VERSION, "seed": seed, "size": size,
-             "files": files, "languages": list(languages), "licence": "MIT", "reviewed_by_people": "Nobody has looked at it yet.",
-             "notes": "Worlds of our own in the families, counts and shapes of KnowledgeDrift v2; no public figure holds for them."}
+    files = {
+        f"{script.name}.json": {
+            "sha256": sha256_file(folder / f"{script.name}.json"),
+            "digest": script.digest,
+            "language": script.language,
+            "tasks": len(script.probes),
+        }
+        for script in scripts
+    }
+    about = {
+        "edition": edition,
+        "generator": "template",
+        "generator_version": GENERATOR_VERSION,
+        "seed": seed,
+        "size": size,
+        "files": files,
+        "languages": list(languages),
+        "licence": "MIT",
+        "reviewed_by_people": "Nobody has looked at it yet.",
+        "notes": "Worlds of our own in the families, counts and shapes of KnowledgeDrift v2; "
+        "no public figure holds for them.",
+    }
     write_atomic(folder / "edition.json", json.dumps(about, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
     return scripts
 
@@ -592,7 +852,11 @@ def load_edition(edition: str | Path = "v0.1") -> list[Script]:
     for name, entry in sorted(files.items()):
         path = folder / name
         if not path.is_file() or sha256_file(path) != entry["sha256"]:
-            raise InputError("missing, or not the file that was frozen", str(path), "Get the edition again; a changed file is a new edition")
+            raise InputError(
+                "missing, or not the file that was frozen",
+                str(path),
+                "Get the edition again; a changed file is a new edition",
+            )
         scripts.append(load_script(path, entry["language"]))
     return scripts
 
@@ -611,22 +875,40 @@ def worlds(params: Any) -> list[Script]:
     if params.script:
         return [load_script(Path(params.script).expanduser())]
     if params.size:
-        return [generate(params.size, params.world_seed, language, params.shape, params.authority) for language in languages]
+        return [
+            generate(params.size, params.world_seed, language, params.shape, params.authority) for language in languages
+        ]
     if params.authority or params.shape != "stale":
-        raise InputError("the frozen worlds have no other shapes and no authority family", "parameter size", "Give a size: SIZE=100")
+        raise InputError(
+            "the frozen worlds have no other shapes and no authority family", "parameter size", "Give a size: SIZE=100"
+        )
     return [script for script in load_edition(params.edition) if script.language in languages]
 
 
 def script_row(script: Script) -> dict:
-    """A row of dataset.jsonl. Its fields stand in the order of the alphabet; `script_of` brings back the digest's order."""
-    return {"name": script.name, "language": script.language, "digest": script.digest, "spec": script.spec, "ops": script.ops,
-            "probes": script.probes}
+    """A row of dataset.jsonl. Its fields stand in the order of the alphabet; `script_of` brings back the digest's
+    order."""
+    return {
+        "name": script.name,
+        "language": script.language,
+        "digest": script.digest,
+        "spec": script.spec,
+        "ops": script.ops,
+        "probes": script.probes,
+    }
 
 
 def script_of(row: dict, where: str = "dataset.jsonl") -> Script:
     """The script of a row, checked again with its digest."""
-    return make_script(row["spec"], row["ops"], row["probes"], name=row["name"], language=row["language"], digest=row["digest"],
-                       where=f"{where}: {row['name']}")
+    return make_script(
+        row["spec"],
+        row["ops"],
+        row["probes"],
+        name=row["name"],
+        language=row["language"],
+        digest=row["digest"],
+        where=f"{where}: {row['name']}",
+    )
 
 
 def read_scripts(folder: Path | str) -> list[Script]:
@@ -640,5 +922,15 @@ def run(folder: Path | str, params: Any) -> list[dict[str, Any]]:
     if not scripts:
         raise InputError("the edition has no world in this language", "parameter language")
     write_jsonl(Path(folder) / "dataset.jsonl", [script_row(script) for script in scripts])
-    return [{"world": script.name, "language": script.language or "not said", "digest": script.digest, "notes": script.spec["notes"],
-             "links": script.spec["edges"], "operations": len(script.ops), "probes": len(script.probes)} for script in scripts]
+    return [
+        {
+            "world": script.name,
+            "language": script.language or "not said",
+            "digest": script.digest,
+            "notes": script.spec["notes"],
+            "links": script.spec["edges"],
+            "operations": len(script.ops),
+            "probes": len(script.probes),
+        }
+        for script in scripts
+    ]

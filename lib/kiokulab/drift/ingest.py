@@ -1,13 +1,16 @@
-"""Step 2: a script is replayed through a memory, one operation after the other; what it replied and how long it took is noted.
+"""Step 2: a script is replayed through a memory, one operation after the other; what it replied and how long it took
+is noted.
 
 **Arms** of this track have the twelve operations themselves. **A system of the kit** is reached through `Bridge`, which
-maps the operations on the adapter contract (systems/base.py) by the public benchmark's defaults for a store that lacks them:
+maps the operations on the adapter contract (systems/base.py) by the public benchmark's defaults for a store that lacks
+them:
 
-- inscribe: one item of the system's own unit, the text "title\\nbody", dated with the note's time. The system never sees
-  a note's key. A hit is given its key by its text: the whole text, or a first line that is the title of exactly one note.
-  What a system has reworded has no key, and cannot be credited; that is the rule of the benchmark for what a system makes.
-- supersede: its own call, else delete and add. release and purge: its own calls, else its `forget` of the memories whose
-  text is the note's. A system without any way to delete keeps the note, and the deletion family says so.
+- inscribe: one item of the system's own unit, the text "title\\nbody", dated with the note's time. The system never
+  sees a note's key. A hit is given its key by its text: the whole text, or a first line that is the title of exactly
+  one note. What a system has reworded has no key, and cannot be credited; that is the rule of the benchmark for what
+  a system makes.
+- supersede: its own call, else delete and add. release and purge: its own calls, else its `forget` of the memories
+  whose text is the note's. A system without any way to delete keeps the note, and the deletion family says so.
 - link, endorse: its own calls, else nothing. suspects, lineage: its own calls, else no such concept (not applicable).
 - recall with a window: only where the system has `search_window(query, k, after, before)` and names the capability
   `temporal`; the harness does not filter for it, and the temporal family is else not applicable.
@@ -32,10 +35,21 @@ from typing import Any
 from kiokulab import units
 from kiokulab.drift.arms import Memory, has, make
 from kiokulab.drift.params import ARM_NAMES, TRANSCRIPT
-from kiokulab.drift.script import CAPABILITIES, Hit, Inscribed, Recalled, Script, Suspect, Transcript, load_transcript, parse_transcript, transcript_value
+from kiokulab.drift.script import (
+    CAPABILITIES,
+    Hit,
+    Inscribed,
+    Recalled,
+    Script,
+    Suspect,
+    Transcript,
+    load_transcript,
+    parse_transcript,
+    transcript_value,
+)
 from kiokulab.errors import InputError, UnitsFailed
 from kiokulab.files import iterate_jsonl, read_jsonl, write_atomic, write_jsonl
-from kiokulab.systems.base import Pair, Session, Turn, Unsupported, Utterance
+from kiokulab.systems.base import Pair, Session, Turn, Utterance
 
 ENDORSERS = ("retrieval", "assistant", "user", "supervisor")
 
@@ -114,10 +128,15 @@ class Bridge:
         self.system, self.name, self.asked_at, self.settle_s = system, name, _iso(asked_at), settle_s
         self.offers = frozenset(system.capabilities)
         self.capabilities = has(
-            link="link" in self.offers, history="lineage" in self.offers, trace="trace" in self.offers,
-            suspects="suspects" in self.offers, temporal="temporal" in self.offers and hasattr(system, "search_window"),
-            verdict="verdict" in self.offers, write_check="write_check" in self.offers,
-            **{f"endorse_{by}": f"endorse_{by}" in self.offers for by in ENDORSERS})
+            link="link" in self.offers,
+            history="lineage" in self.offers,
+            trace="trace" in self.offers,
+            suspects="suspects" in self.offers,
+            temporal="temporal" in self.offers and hasattr(system, "search_window"),
+            verdict="verdict" in self.offers,
+            write_check="write_check" in self.offers,
+            **{f"endorse_{by}": f"endorse_{by}" in self.offers for by in ENDORSERS},
+        )
         self.notes: dict[str, dict] = {}  # key -> record of what is live
         self.by_text: dict[str, str] = {}
         self.titles: Counter[str] = Counter()
@@ -130,14 +149,21 @@ class Bridge:
         if self.system.dates == "text":
             text = f"Date: {when[:10]}\n{text}"
         turn, number = Turn("user", text), f"n{len(self.by_text):06d}"
-        item = {"session": lambda: Session(number, when, (turn,)), "pair": lambda: Pair(number, when, turn, Turn("assistant", "")),
-                "utterance": lambda: Utterance(number, when, turn)}[self.system.feeds]()
+        item = {
+            "session": lambda: Session(number, when, (turn,)),
+            "pair": lambda: Pair(number, when, turn, Turn("assistant", "")),
+            "utterance": lambda: Utterance(number, when, turn),
+        }[self.system.feeds]()
         if self.system.dates == "clock":
             self.system.set_clock(when)
         reported = self.system.ingest(item, when)
         self.remember(record)
         # a system reports warnings in its own words; one that names no note cannot be credited with a pair
-        warned = [(warning, None) for warning in (reported.warnings if reported else [])] if self.capabilities["write_check"] else []
+        warned = (
+            [(warning, None) for warning in (reported.warnings if reported else [])]
+            if self.capabilities["write_check"]
+            else []
+        )
         return Inscribed(warnings=warned)
 
     def remember(self, record: dict) -> None:
@@ -188,7 +214,11 @@ class Bridge:
         if "forget" not in self.offers:
             self.undeletable += 1
             return  # it still stands in the store, and keeps its key
-        ids = [memory.id for memory in self.system.dump() if memory.layer in ("live", "derived") and self.key_of(memory.text) == key]
+        ids = [
+            memory.id
+            for memory in self.system.dump()
+            if memory.layer in ("live", "derived") and self.key_of(memory.text) == key
+        ]
         if ids:
             self.system.forget({"ids": ids})
         else:
@@ -208,8 +238,8 @@ class Bridge:
 
     # reading
     def key_of(self, text: str) -> str | None:
-        """The note that a stored or shown text is: by its whole text, with or without a dated first line, else by a line
-        that is the title of exactly one live note."""
+        """The note that a stored or shown text is: by its whole text, with or without a dated first line, else by a
+        line that is the title of exactly one live note."""
         for found in (text, text.partition("\n")[2]):
             if found in self.by_text:
                 return self.by_text[found]
@@ -224,14 +254,24 @@ class Bridge:
             key = hit.meta.get("key") if isinstance(hit.meta.get("key"), str) else self.key_of(hit.text)
             self.unkeyed += key is None
             created = _seconds(hit.created)
-            score = hit.score if isinstance(hit.score, int | float) and hit.score == hit.score and abs(hit.score) != float("inf") else None
-            hits.append(Hit(hit.text, key, score, created, bool(hit.meta.get("tombstone")), list(hit.meta.get("neighbors", []))))
+            score = (
+                hit.score
+                if isinstance(hit.score, int | float) and hit.score == hit.score and abs(hit.score) != float("inf")
+                else None
+            )
+            hits.append(
+                Hit(hit.text, key, score, created, bool(hit.meta.get("tombstone")), list(hit.meta.get("neighbors", [])))
+            )
         return Recalled(hits, bool(results.declined))
 
     def recall(self, query: str, k: int, window: dict | None) -> Recalled:
         if window and self.capabilities["temporal"]:
-            results = self.system.search_window(query, k, _iso(window["after"]) if "after" in window else None,
-                                                _iso(window["before"]) if "before" in window else None)
+            results = self.system.search_window(
+                query,
+                k,
+                _iso(window["after"]) if "after" in window else None,
+                _iso(window["before"]) if "before" in window else None,
+            )
         else:
             results = self.system.search(query, k, self.asked_at)
         results.hits = results.hits[:k]  # the harness owns result limits
@@ -280,14 +320,25 @@ def transcript_rows(unit: str, transcript: Transcript) -> list[dict]:
             if id(recalled) not in packed:
                 packed[id(recalled)] = []
                 for hit in result["hits"]:
-                    place = (hit["text"], hit.get("key"), hit.get("score"), hit.get("created_at"), hit.get("tombstone"), tuple(hit.get("neighbors", ())))
+                    place = (
+                        hit["text"],
+                        hit.get("key"),
+                        hit.get("score"),
+                        hit.get("created_at"),
+                        hit.get("tombstone"),
+                        tuple(hit.get("neighbors", ())),
+                    )
                     if place not in numbers:
                         numbers[place] = len(numbers)
                         notes.append({"unit": unit, "kind": "note", "n": numbers[place], "hit": hit})
                     packed[id(recalled)].append(numbers[place])
             reply = {**reply, "result": {**result, "hits": packed[id(recalled)]}}
         replies.append({"unit": unit, "kind": "reply", **reply})
-    head = {name: value[name] for name in ("arm", "capabilities", "standing_tokens", "script_digest", "settle_note") if name in value}
+    head = {
+        name: value[name]
+        for name in ("arm", "capabilities", "standing_tokens", "script_digest", "settle_note")
+        if name in value
+    }
     return [{"unit": unit, "kind": "head", **head, "problems": transcript.problems}, *notes, *replies]
 
 
@@ -308,10 +359,20 @@ def read_transcripts(folder: Path | str) -> dict[str, Transcript]:
     result = {}
     for unit, value in values.items():
         shared: dict[tuple, Recalled] = {}
-        dumps = {reply["id"]: tuple(reply["result"]["hits"]) for reply in value["replies"] if reply.get("result", {}).get("dump")}
-        value["replies"] = [reply for reply in value["replies"] if reply["id"] not in dumps or reply["reply"] != "recall"]
+        dumps = {
+            reply["id"]: tuple(reply["result"]["hits"])
+            for reply in value["replies"]
+            if reply.get("result", {}).get("dump")
+        }
+        value["replies"] = [
+            reply for reply in value["replies"] if reply["id"] not in dumps or reply["reply"] != "recall"
+        ]
         transcript = parse_transcript(value, f"contexts.jsonl: {unit}")
-        table = parse_transcript({**value, "replies": [{"reply": "recall", "id": "R0", "result": {"hits": notes[unit]}}]}).recalls["R0"].hits
+        table = (
+            parse_transcript({**value, "replies": [{"reply": "recall", "id": "R0", "result": {"hits": notes[unit]}}]})
+            .recalls["R0"]
+            .hits
+        )
         for name, places in dumps.items():
             if places not in shared:
                 shared[places] = Recalled([table[n] for n in places], dump=True)
@@ -353,16 +414,37 @@ def run_unit(unit: dict) -> dict:
     events: list[dict] = []
 
     def observe(number: int, op: dict, seconds: float) -> None:
-        events.append({"unit": unit["unit"], "seq": number, "op": op["op"], "item": op.get("id") or op.get("key"),
-                       "seconds": round(seconds, 6), "status": "ok"})
+        events.append(
+            {
+                "unit": unit["unit"],
+                "seq": number,
+                "op": op["op"],
+                "item": op.get("id") or op.get("key"),
+                "seconds": round(seconds, 6),
+                "status": "ok",
+            }
+        )
+
     with ExitStack() as stack:
         if name == TRANSCRIPT:
             transcript = load_transcript(Path(unit["transcript"]).expanduser())
             if transcript.script_digest != script.digest:
-                raise InputError(f"the transcript answers the script {ascii(transcript.script_digest)[:40]}, not {script.digest}", unit["transcript"])
+                raise InputError(
+                    f"the transcript answers the script {ascii(transcript.script_digest)[:40]}, not {script.digest}",
+                    unit["transcript"],
+                )
             for kind, timed in sorted(transcript.timing.items()):  # foreign wall times: the file has sums alone
-                events.append({"unit": unit["unit"], "seq": len(events), "op": kind, "item": None, "status": "ok",
-                               "seconds": round(timed["total_ms"] / 1000, 6), "calls": timed["count"]})
+                events.append(
+                    {
+                        "unit": unit["unit"],
+                        "seq": len(events),
+                        "op": kind,
+                        "item": None,
+                        "status": "ok",
+                        "seconds": round(timed["total_ms"] / 1000, 6),
+                        "calls": timed["count"],
+                    }
+                )
         elif name in ARM_NAMES:
             from kiokulab import embed
 
@@ -385,8 +467,16 @@ def _connected(unit: dict, script: Script, stack: ExitStack) -> Bridge:
     settings = dict(unit["settings"])
     if "embedder" in described["settings"]:
         settings.setdefault("embedder", unit["embedder"])
-    held = stack.enter_context(systems.connect(unit["system"], settings, space=unit["unit"], workdir=workdir, endpoint=endpoint,
-                                               when=_iso(script.spec["base_ts"])))
+    held = stack.enter_context(
+        systems.connect(
+            unit["system"],
+            settings,
+            space=unit["unit"],
+            workdir=workdir,
+            endpoint=endpoint,
+            when=_iso(script.spec["base_ts"]),
+        )
+    )
     return Bridge(held, unit["system"], script.spec["base_ts"])
 
 
@@ -404,14 +494,32 @@ def run(folder: Path | str, params: Any) -> list[dict[str, Any]]:
 
             environments.ensure(where.environment)
     if params.system == TRANSCRIPT and not params.transcript:
-        raise InputError("no transcript is given", "parameter transcript", "Give the transcript file, and the script it answers")
+        raise InputError(
+            "no transcript is given", "parameter transcript", "Give the transcript file, and the script it answers"
+        )
     if params.settings and params.system in (*ARM_NAMES, TRANSCRIPT):
         raise InputError(f"{params.system!r} has no settings", "parameter settings", "Leave them out")
     worlds = [row["name"] for _, row in iterate_jsonl(folder / "dataset.jsonl")]
-    planned = [{"unit": name, "folder": str(folder), "system": params.system, "settings": params.settings, "embedder": params.embedder,
-                "transcript": params.transcript} for name in worlds]
-    outcome = units.run_units("kiokulab.drift.ingest:run_unit", planned, folder / "units" / "2-ingest", params.jobs, params.engine,
-                              params.scheduler, params.unit_timeout_s)
+    planned = [
+        {
+            "unit": name,
+            "folder": str(folder),
+            "system": params.system,
+            "settings": params.settings,
+            "embedder": params.embedder,
+            "transcript": params.transcript,
+        }
+        for name in worlds
+    ]
+    outcome = units.run_units(
+        "kiokulab.drift.ingest:run_unit",
+        planned,
+        folder / "units" / "2-ingest",
+        params.jobs,
+        params.engine,
+        params.scheduler,
+        params.unit_timeout_s,
+    )
     for key in ("contexts", "events"):
         write_jsonl(folder / f"{key}.jsonl", units.assemble(folder / "units" / "2-ingest", key))
     heads = {row["unit"]: row for _, row in iterate_jsonl(folder / "contexts.jsonl") if row["kind"] == "head"}
@@ -419,8 +527,15 @@ def run(folder: Path | str, params: Any) -> list[dict[str, Any]]:
     for name in worlds:
         head = heads.get(name)
         can = [capability for capability in CAPABILITIES if head and head["capabilities"][capability]]
-        rows.append({"world": name, "status": "ok" if head else "failed", "says it can": ", ".join(can) or ("nothing optional" if head else ""),
-                     "standing tokens": head["standing_tokens"] if head else None, "problems": sum(head["problems"].values()) if head else None})
+        rows.append(
+            {
+                "world": name,
+                "status": "ok" if head else "failed",
+                "says it can": ", ".join(can) or ("nothing optional" if head else ""),
+                "standing tokens": head["standing_tokens"] if head else None,
+                "problems": sum(head["problems"].values()) if head else None,
+            }
+        )
     if outcome.failed and not outcome.finished:
         raise UnitsFailed(outcome.failed)
     return rows

@@ -28,7 +28,8 @@ LAYER_COLUMNS = {1: "l1_autonomous", 2: "l2_governed", 3: "l3_three_hands", 4: "
 
 @dataclass(slots=True)
 class Task:
-    """One probe after grading. `passed` is None where it was not attempted; `why` is a short reason where it is not True."""
+    """One probe after grading. `passed` is None where it was not attempted; `why` is a short reason where it is not
+    True."""
 
     id: str
     family: str
@@ -42,7 +43,8 @@ class Task:
 
 @dataclass
 class Graded:
-    """`receipt` has the public fields; `tasks` every task posed; `problems` what was odd in the transcript, with counts."""
+    """`receipt` has the public fields; `tasks` every task posed; `problems` what was odd in the transcript, with
+    counts."""
 
     receipt: dict[str, Any]
     tasks: list[Task]
@@ -60,7 +62,9 @@ class _Reply:
     def ranks(self) -> dict[str, int]:
         """Key -> place among the hits that are no tombstones, from 1; in a dump every place is the first."""
         keys = [hit.key for hit in self.hits if not hit.tombstone]
-        places = dict(zip(reversed(keys), range(len(keys), 0, -1), strict=True)) if not self.dump else dict.fromkeys(keys, 1)
+        places = (
+            dict(zip(reversed(keys), range(len(keys), 0, -1), strict=True)) if not self.dump else dict.fromkeys(keys, 1)
+        )
         places.pop(None, None)
         return places
 
@@ -126,7 +130,9 @@ class _Suspicion:
         """(raised, hint, absorbed): `contradiction` wins over other hints, else the first that is not None."""
         hints = self.pairs.get(frozenset((new, old)), [])
         raised, absorbed = bool(hints), False
-        hint = "contradiction" if "contradiction" in hints else next((found for found in hints if found is not None), None)
+        hint = (
+            "contradiction" if "contradiction" in hints else next((found for found in hints if found is not None), None)
+        )
         write = self.write_of.get(new)
         if write is not None and write.matched == old:
             raised = True
@@ -175,7 +181,9 @@ def separation(answerable: Iterable[float], controls: Iterable[float]) -> float:
 
 
 def _within(window: dict, moment: int) -> bool:
-    return ("after" not in window or moment >= window["after"]) and ("before" not in window or moment < window["before"])
+    return ("after" not in window or moment >= window["after"]) and (
+        "before" not in window or moment < window["before"]
+    )
 
 
 def grade(script: Script, transcript: Transcript) -> Graded:
@@ -185,8 +193,11 @@ def grade(script: Script, transcript: Transcript) -> Graded:
     capabilities attempt. Replies to ids that the script never asked are left out and counted in `problems`.
     """
     if transcript.script_digest != script.digest:
-        raise InputError(f"the transcript answers the script {ascii(transcript.script_digest)[:40]}, but this one is {script.digest}",
-                         "script_digest", "Give the script that the transcript was made with")
+        raise InputError(
+            f"the transcript answers the script {ascii(transcript.script_digest)[:40]}, but this is {script.digest}",
+            "script_digest",
+            "Give the script that the transcript was made with",
+        )
     return _Grading(script, transcript).run()
 
 
@@ -208,11 +219,16 @@ class _Grading:
             if "id" in op:
                 asked.setdefault("recall" if op["op"] == "recall_path" else op["op"], set()).add(op["id"])
         self.writes = {name: value for name, value in transcript.inscribes.items() if name in asked.get("inscribe", ())}
-        for kind, held in (("recall", transcript.recalls), ("inscribe", transcript.inscribes),
-                           ("suspects", transcript.suspects), ("lineage", transcript.lineages)):
+        for kind, held in (
+            ("recall", transcript.recalls),
+            ("inscribe", transcript.inscribes),
+            ("suspects", transcript.suspects),
+            ("lineage", transcript.lineages),
+        ):
             if strays := sum(name not in asked.get(kind, ()) for name in held):
                 self.problems["replies to what the script never asked (left out)"] = (
-                    self.problems.get("replies to what the script never asked (left out)", 0) + strays)
+                    self.problems.get("replies to what the script never asked (left out)", 0) + strays
+                )
         self.suspicion = _Suspicion(script, transcript, self.writes)
         self.na = not_applicable(transcript.capabilities)
 
@@ -227,16 +243,21 @@ class _Grading:
 
     # one rule an expectation
     def _task(self, probe: dict, passed: bool | None, why: str = "") -> Task:
-        subject = next((probe[name] for name in ("gold", "head", "victim", "winner", "path") if isinstance(probe.get(name), str)),
-                       probe.get("path", probe["id"]))
+        subject = next(
+            (probe[name] for name in ("gold", "head", "victim", "winner", "path") if isinstance(probe.get(name), str)),
+            probe.get("path", probe["id"]),
+        )
         self.tasks.append(Task(probe["id"], probe["family"], probe["expect"], passed, "" if passed else why, subject))
         return self.tasks[-1]
 
     def _reply(self, probe: dict) -> _Reply:
         found = self.transcript.recalls.get(probe["id"])
         if found is None:
-            raise InputError("there is no recall reply to this question", f"probe {probe['id']}",
-                             "A failed question must stop the replay; it is never an empty reply. Replay the script again")
+            raise InputError(
+                "there is no recall reply to this question",
+                f"probe {probe['id']}",
+                "A failed question must stop the replay; it is never an empty reply. Replay the script again",
+            )
         indexed = self.indexed.get(id(found))
         if indexed is None:
             indexed = self.indexed[id(found)] = _Reply(found)
@@ -252,9 +273,19 @@ class _Grading:
         stale_rank = reply.ranks.get(probe["stale"]) if "stale" in probe else None
         found = rank is not None and rank <= TOP
         stale_above = stale_rank is not None and (rank is None or reply.dump or stale_rank < rank)
-        task = self._task(probe, found and not stale_above, "the stale copy stands above it" if stale_above else
-                   "not delivered" if gold not in reply.texts else "delivered, but the answer is not in the text" if not legible
-                   else "delivered only as a tombstone" if rank is None else f"delivered at rank {rank}")
+        task = self._task(
+            probe,
+            found and not stale_above,
+            "the stale copy stands above it"
+            if stale_above
+            else "not delivered"
+            if gold not in reply.texts
+            else "delivered, but the answer is not in the text"
+            if not legible
+            else "delivered only as a tombstone"
+            if rank is None
+            else f"delivered at rank {rank}",
+        )
         add(family, "r@1", rank == 1)
         add(family, "r@5", found)
         add(family, "mrr", 0.0 if rank is None else 1.0 / rank)
@@ -284,8 +315,13 @@ class _Grading:
         answers = dict(zip(reversed(bound), reversed(probe.get("answers") or [""] * len(bound)), strict=True))
         ranks = [reply.ranks[key] for key in bound if key in reply.ranks and reply.readable(key, answers[key])]
         passed = bool(ranks) and min(ranks) <= TOP
-        task = self._task(probe, passed, f"the first readable note of the file stands at rank {min(ranks)}" if ranks else
-                   "no readable note of the file was delivered")
+        task = self._task(
+            probe,
+            passed,
+            f"the first readable note of the file stands at rank {min(ranks)}"
+            if ranks
+            else "no readable note of the file was delivered",
+        )
         live = [hit.key for hit in reply.hits if not hit.tombstone]
         shown = set(live if reply.dump else live[:k])
         add(family, "path_r@5", passed)
@@ -322,7 +358,11 @@ class _Grading:
         rank = reply.ranks.get(probe["head"]) if reply.readable(probe["head"], probe.get("answer", "")) else None
         found = rank is not None and rank <= TOP
         polluted = any(key in reply.ranks for key in probe["retired"])
-        self._task(probe, found and not polluted, "a retired version was delivered" if polluted else "the current version was not found")
+        self._task(
+            probe,
+            found and not polluted,
+            "a retired version was delivered" if polluted else "the current version was not found",
+        )
         add("currency", "head_r@1", rank == 1)
         add("currency", "head_r@5", found)
         add("currency", "pollution", polluted)
@@ -351,7 +391,11 @@ class _Grading:
         reply, gold, add = self._reply(probe), probe["gold"], self.columns.add
         found = reply.ranks.get(gold, TOP + 1) <= TOP and reply.readable(gold, probe.get("answer", ""))
         leak = any(hit.created_at is not None and not _within(probe["window"], hit.created_at) for hit in reply.hits)
-        self._task(probe, found and not leak, "a note from outside the window was delivered" if leak else "not found in the window")
+        self._task(
+            probe,
+            found and not leak,
+            "a note from outside the window was delivered" if leak else "not found in the window",
+        )
         add("temporal", "in_window_r@5", found)
         add("temporal", "leak", leak)
 
@@ -361,12 +405,18 @@ class _Grading:
         flagged = hint == "contradiction"
         if positive:
             passed = raised and not absorbed and hint != "entailment"
-            why = "never raised" if not raised else "merged as a duplicate" if absorbed else "raised, but hinted to agree"
+            why = (
+                "never raised" if not raised else "merged as a duplicate" if absorbed else "raised, but hinted to agree"
+            )
         else:
             passed = not raised or hint in ("entailment", "neutral") or (absorbed and not flagged)
             why = "a false alarm"
         self._task(probe, passed, why)
-        add("contradiction", f"t{probe['tier']}_recall" if positive else f"t{probe['tier']}_false_alarm", passed == positive)
+        add(
+            "contradiction",
+            f"t{probe['tier']}_recall" if positive else f"t{probe['tier']}_false_alarm",
+            passed == positive,
+        )
         if positive:
             add("contradiction", "queued", raised)
             add("contradiction", "flagged", flagged)
@@ -419,9 +469,17 @@ class _Grading:
             line = [rank, *loser_ranks]
             ordered = rank is not None and not reply.dump and all(a < b for a, b in zip(line, line[1:], strict=False))
         passed = top and above and not resurrected and ordered
-        self._task(probe, passed, "a superseded note was delivered" if resurrected else
-                   "the strongest note is not in the top five" if not top else "a weaker note stands above it" if not above
-                   else "the weaker notes are out of order")
+        self._task(
+            probe,
+            passed,
+            "a superseded note was delivered"
+            if resurrected
+            else "the strongest note is not in the top five"
+            if not top
+            else "a weaker note stands above it"
+            if not above
+            else "the weaker notes are out of order",
+        )
         add("authority", "winner_top", top and above)
         add("authority", "winner_r@5", top)
         add("authority", LAYER_COLUMNS[probe["layer"]], passed)
@@ -437,17 +495,25 @@ class _Grading:
         tried = [task for task in posed if task.passed is not None]
         columns = self.columns.means(name)
         if name == "retrieval":
-            share = {key: self.phrasings[key][0] / self.phrasings[key][1] if key in self.phrasings else 0.0
-                     for key in ("lexical", "paraphrase", "oblique", "crossed")}
+            share = {
+                key: self.phrasings[key][0] / self.phrasings[key][1] if key in self.phrasings else 0.0
+                for key in ("lexical", "paraphrase", "oblique", "crossed")
+            }
             columns |= {f"{key}_r@5": value for key, value in share.items()}
             columns["weighted_r@5"] = sum(share.values()) / 4
         if name == "abstention":
             columns["separation"] = separation(self.answerable, self.controls)
         na = self.na.get(name) or (None if posed else "no tasks in this world")
         passed = sum(task.passed for task in tried)
-        return {"family": name, "posed": len(posed), "tasks": len(tried), "passed": passed,
-                "pass_rate": None if na else passed / max(1, len(tried)), **({"na": na} if na else {}),
-                "columns": dict(sorted(columns.items()))}
+        return {
+            "family": name,
+            "posed": len(posed),
+            "tasks": len(tried),
+            "passed": passed,
+            "pass_rate": None if na else passed / max(1, len(tried)),
+            **({"na": na} if na else {}),
+            "columns": dict(sorted(columns.items())),
+        }
 
     def _receipt(self) -> dict[str, Any]:
         transcript, capabilities = self.transcript, self.transcript.capabilities
@@ -462,20 +528,38 @@ class _Grading:
         a_query = by_name["retrieval"]["columns"].get("tokens", 0.0)
         billed = a_query + (0.0 if self.dump else transcript.standing_tokens / QUESTIONS_A_SESSION)
         bill_score = token_score(billed)
-        costs = {f"{op}_ms": timed["total_ms"] / max(1, timed["count"]) for op, timed in sorted(transcript.timing.items())}
+        costs = {
+            f"{op}_ms": timed["total_ms"] / max(1, timed["count"]) for op, timed in sorted(transcript.timing.items())
+        }
         return {
-            "arm": transcript.arm, "capabilities": capabilities, "script_digest": transcript.script_digest,
+            "arm": transcript.arm,
+            "capabilities": capabilities,
+            "script_digest": transcript.script_digest,
             **({"settle_note": transcript.settle_note} if transcript.settle_note else {}),
-            "tasks": posed, "attempted": len(tried), "passed": passed,
-            "success": passed / max(1, posed), "attempted_success": passed / max(1, len(tried)),
+            "tasks": posed,
+            "attempted": len(tried),
+            "passed": passed,
+            "success": passed / max(1, posed),
+            "attempted_success": passed / max(1, len(tried)),
             "composite": sum(family["pass_rate"] or 0.0 for family in played) / max(1, len(played)),
-            "signal_share": focus, "multiplier": min(10.0, max(0.1, 10.0 * focus)),
-            "score": points + signal_score + bill_score, "edition": self.script.spec["edition"],
-            "family_points": points, "signal_score": signal_score, "token_score": bill_score, "tokens_billed": billed,
-            "flags": self._flags(by_name), "families": families,
-            "attention": {"focus": focus, "noise": by_name["retrieval"]["columns"].get("noise", 0.0), "tokens_per_query": a_query},
+            "signal_share": focus,
+            "multiplier": min(10.0, max(0.1, 10.0 * focus)),
+            "score": points + signal_score + bill_score,
+            "edition": self.script.spec["edition"],
+            "family_points": points,
+            "signal_score": signal_score,
+            "token_score": bill_score,
+            "tokens_billed": billed,
+            "flags": self._flags(by_name),
+            "families": families,
+            "attention": {
+                "focus": focus,
+                "noise": by_name["retrieval"]["columns"].get("noise", 0.0),
+                "tokens_per_query": a_query,
+            },
             "cost": {"standing_tokens": transcript.standing_tokens, "tokens_per_query": a_query, **costs},
-            "timing": transcript.timing, "failed": [task.id for task in self.tasks if task.passed is False],
+            "timing": transcript.timing,
+            "failed": [task.id for task in self.tasks if task.passed is False],
         }
 
     def _flags(self, by_name: dict[str, dict]) -> list[str]:
@@ -489,7 +573,9 @@ class _Grading:
             flags.append("suspects is declared, but the queue stayed empty")
         if can["history"] and by_name["currency"]["columns"].get("lineage") == 0.0:
             flags.append("history is declared, but no lineage reached a retired version")
-        if can["write_check"] and not any(w.matched is not None or w.warnings or w.suspects for w in self.writes.values()):
+        if can["write_check"] and not any(
+            w.matched is not None or w.warnings or w.suspects for w in self.writes.values()
+        ):
             flags.append("write_check is declared, but no write came back with a verdict")
         return flags
 
@@ -520,7 +606,10 @@ def task_rows(unit: str, script: Script, transcript: Transcript, graded: Graded)
         reply = transcript.recalls.get(task.id)
         if task.passed is False and reply is not None:
             row["declined"], row["dump"], row["hits"] = reply.declined, reply.dump, len(reply.hits)
-            row["delivered"] = [{"key": hit.key, "text": hit.text[:SHOWN_CHARACTERS], "tombstone": hit.tombstone} for hit in reply.hits[:SHOWN_HITS]]
+            row["delivered"] = [
+                {"key": hit.key, "text": hit.text[:SHOWN_CHARACTERS], "tombstone": hit.tombstone}
+                for hit in reply.hits[:SHOWN_HITS]
+            ]
         rows.append(row)
     return rows
 
@@ -539,13 +628,30 @@ def run(folder: Path | str, params: Any) -> list[dict[str, Any]]:
             continue
         graded = grade(script, transcripts[script.name])
         receipt = without_times(graded.receipt)
-        rows.append({"kind": "receipt", "unit": script.name, "language": script.language, "receipt": receipt, "problems": graded.problems,
-                     "standing_billed": 0.0 if receipt["tokens_billed"] == receipt["attention"]["tokens_per_query"] else
-                     receipt["cost"]["standing_tokens"] / QUESTIONS_A_SESSION})
+        rows.append(
+            {
+                "kind": "receipt",
+                "unit": script.name,
+                "language": script.language,
+                "receipt": receipt,
+                "problems": graded.problems,
+                "standing_billed": 0.0
+                if receipt["tokens_billed"] == receipt["attention"]["tokens_per_query"]
+                else receipt["cost"]["standing_tokens"] / QUESTIONS_A_SESSION,
+            }
+        )
         rows += task_rows(script.name, script, transcripts[script.name], graded)
-        table.append({"world": script.name, "tasks posed": receipt["tasks"], "attempted": receipt["attempted"], "passed": receipt["passed"],
-                      "score": round(receipt["score"], 1), "flags": "; ".join(receipt["flags"]) or "none",
-                      "problems": "; ".join(f"{count} {kind}" for kind, count in graded.problems.items()) or "none"})
+        table.append(
+            {
+                "world": script.name,
+                "tasks posed": receipt["tasks"],
+                "attempted": receipt["attempted"],
+                "passed": receipt["passed"],
+                "score": round(receipt["score"], 1),
+                "flags": "; ".join(receipt["flags"]) or "none",
+                "problems": "; ".join(f"{count} {kind}" for kind, count in graded.problems.items()) or "none",
+            }
+        )
     write_jsonl(folder / "judgements.jsonl", rows)
     if not table:
         raise UnitsFailed({"all": "no world has a transcript"})

@@ -13,22 +13,47 @@ from kiokulab.files import sha256_file
 from kiokulab.params import Params, root
 
 TRANSCRIPT = "transcript"  # the name of the system whose replies a file brings
-ARM_NAMES = ("oracle", "mute", "chance", "curated", "whole", "grep", "tfidf", "vector")  # as in arms.py, without importing it
+ARM_NAMES = (
+    "oracle",
+    "mute",
+    "chance",
+    "curated",
+    "whole",
+    "grep",
+    "tfidf",
+    "vector",
+)  # as in arms.py, without importing it
 
 
 class DriftParams(Params):
     """Parameters of the drift track (KnowledgeDrift)."""
 
     track: str = Field(default="drift", pattern=r"^[a-z][a-z0-9_]*$", description="name of the track")
-    system: str = Field(default="tfidf", min_length=1, description="an arm (" + ", ".join(ARM_NAMES) + "), a memory system, or transcript")
+    system: str = Field(
+        default="tfidf",
+        min_length=1,
+        description="an arm (" + ", ".join(ARM_NAMES) + "), a memory system, or transcript",
+    )
     language: Literal["all", "en", "ja"] = Field(default="all", description="language of the worlds: all, en or ja")
-    size: int = Field(default=0, ge=0, le=20_000, description="tested facts of a generated world; 0 = the edition's frozen worlds")
+    size: int = Field(
+        default=0, ge=0, le=20_000, description="tested facts of a generated world; 0 = the edition's frozen worlds"
+    )
     world_seed: int = Field(default=1, ge=0, description="seed of a generated world")
-    shape: Literal["stale", "twin", "late"] = Field(default="stale", description="how stale copies look in a generated world")
+    shape: Literal["stale", "twin", "late"] = Field(
+        default="stale", description="how stale copies look in a generated world"
+    )
     authority: bool = Field(default=False, description="whether a generated world poses the authority family too")
-    script: str = Field(default="", description="path of a script file (.json or .json.gz) to run instead of the edition's worlds")
-    transcript: str = Field(default="", description="path of a transcript file to grade; system must be 'transcript', and script be given")
-    embedder: str = Field(default="use", pattern=r"^(use|use-denoise|hash|st:.+)$", description="embedder: use, use-denoise, st:<folder or name>")
+    script: str = Field(
+        default="", description="path of a script file (.json or .json.gz) to run instead of the edition's worlds"
+    )
+    transcript: str = Field(
+        default="", description="path of a transcript file to grade; system must be 'transcript', and script be given"
+    )
+    embedder: str = Field(
+        default="use",
+        pattern=r"^(use|use-denoise|hash|st:.+)$",
+        description="embedder: use, use-denoise, st:<folder or name>",
+    )
     bootstrap: int = Field(default=2000, ge=0, description="bootstrap samples of an interval")
 
     @field_validator("script", "transcript")
@@ -64,10 +89,19 @@ def describe_system(name: str) -> dict[str, Any]:
         from kiokulab import __version__
 
         source = Path(__file__).with_name("arms.py" if typed in ARM_NAMES else "judge.py")
-        return {"name": typed, "version": __version__ if typed in ARM_NAMES else None, "lock_digest": None,
-                "source_digest": sha256_file(source), "environment": None, "installed": True, "settings": {}}
+        return {
+            "name": typed,
+            "version": __version__ if typed in ARM_NAMES else None,
+            "lock_digest": None,
+            "source_digest": sha256_file(source),
+            "environment": None,
+            "installed": True,
+            "settings": {},
+        }
     systems = importlib.import_module("kiokulab.systems")
     try:
         return systems.describe(systems.resolve(name).name)
     except InputError as error:
-        raise InputError(f"{error.what} (arms of this track: {', '.join(ARM_NAMES)}, transcript)", error.where, error.do) from None
+        raise InputError(
+            f"{error.what} (arms of this track: {', '.join(ARM_NAMES)}, transcript)", error.where, error.do
+        ) from None

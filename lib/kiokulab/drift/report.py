@@ -19,22 +19,29 @@ CASES = 24  # failures shown in full
 GOOD = "#0072b2"  # blue to white: also told apart without colours, since the figure stands in each cell
 
 LIMITATIONS = (
-    "The score adds eight pass rates, and silence earns three hundred of its thousand points: abstention, deletion and tokens are "
+    "The score adds eight pass rates, and silence earns three hundred of its thousand points: "
+    "abstention, deletion and tokens are "
     "full marks for a memory that returns nothing. Read success and the flags beside every score.",
     "Deletion is nearly free: a store without traces is not asked whether it warns when a deleted note comes back.",
     "Success counts every task posed, a family's points only the tasks attempted; both stand in the table of families.",
     "A task is about a key: a memory that rewords a note cannot be credited with it.",
-    "Tokens are a quarter of the characters, a rule for English; Japanese is billed too little, so the two languages are not compared by tokens.",
-    "The worlds are invented notes of one register; our worlds are no worlds of the public benchmark, and no published figure holds for them.",
+    "Tokens are a quarter of the characters, a rule for English; Japanese is billed too little, "
+    "so the two languages are not compared by tokens.",
+    "The worlds are invented notes of one register; our worlds are no worlds of the public benchmark, "
+    "and no published figure holds for them.",
     "Nobody but its author has read the sentences of our worlds yet.",
     "Intervals are over the subjects of the worlds at hand; one seed says little about another.",
 )
 
 
 def plain(text: Any, longest: int = LONGEST) -> str:
-    """`text` as a line that cannot act: control characters and direction marks made visible, cut with a note of the length."""
+    """`text` as a line that cannot act: control characters and direction marks made visible, cut with a note of the
+    length."""
     text = "" if text is None else str(text)
-    shown = "".join(c if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else f"⟨U+{ord(c):04X}⟩" for c in text[:longest])
+    shown = "".join(
+        c if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else f"⟨U+{ord(c):04X}⟩"
+        for c in text[:longest]
+    )
     return shown + (f" … (cut: {len(text):,} characters in all)" if len(text) > longest else "")
 
 
@@ -46,7 +53,9 @@ def _environment():
     def text(value: Any, longest: int = LONGEST) -> Markup:
         return Markup("<bdi>{}</bdi>").format(escape(plain(value, longest)))
 
-    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters["text"] = text
     return environment
 
@@ -54,8 +63,11 @@ def _environment():
 def table(rows: Sequence[Mapping[str, Any]], longest: int = 160) -> str:
     """Rows as an HTML table; every cell is escaped and cut. A column that a row lacks is shown as a dash."""
     heads = list(dict.fromkeys(name for row in rows for name in row))
-    return _environment().from_string(
-        '{% import "macros.html" as m %}{{ m.table(heads, rows, longest) }}').render(heads=heads, rows=rows, longest=longest)
+    return (
+        _environment()
+        .from_string('{% import "macros.html" as m %}{{ m.table(heads, rows, longest) }}')
+        .render(heads=heads, rows=rows, longest=longest)
+    )
 
 
 # --- figures ------------------------------------------------------------------------------------------------------
@@ -72,10 +84,26 @@ def heat_map(lines: Sequence[tuple[str, Mapping[str, float | None]]]) -> bytes:
     for y, (_, cells) in enumerate(lines):
         for x, name in enumerate(families):
             rate = cells.get(name)
-            axes.add_patch(plt.Rectangle((x, y), 1, 1, facecolor="white" if rate is None else colours(0.08 + 0.72 * rate),
-                                         edgecolor="#cccccc", hatch="///" if rate is None else None, linewidth=0.6))
-            axes.text(x + 0.5, y + 0.5, "n/a" if rate is None else f"{100 * rate:.0f}", ha="center", va="center",
-                      color="white" if rate is not None and rate > 0.6 else "#1c1e21", fontsize=9)
+            axes.add_patch(
+                plt.Rectangle(
+                    (x, y),
+                    1,
+                    1,
+                    facecolor="white" if rate is None else colours(0.08 + 0.72 * rate),
+                    edgecolor="#cccccc",
+                    hatch="///" if rate is None else None,
+                    linewidth=0.6,
+                )
+            )
+            axes.text(
+                x + 0.5,
+                y + 0.5,
+                "n/a" if rate is None else f"{100 * rate:.0f}",
+                ha="center",
+                va="center",
+                color="white" if rate is not None and rate > 0.6 else "#1c1e21",
+                fontsize=9,
+            )
     axes.set(xlim=(0, len(families)), ylim=(len(lines), 0))
     axes.set_xticks([x + 0.5 for x in range(len(families))], [analyze.TITLES[name] for name in families], fontsize=9)
     axes.set_yticks([y + 0.5 for y in range(len(lines))], [plots.safe(name, 28) for name, _ in lines])
@@ -99,12 +127,25 @@ def tokens_success(points: Sequence[tuple[str, float, float]]) -> bytes:
     for x, y, name in sorted(places):
         axes.plot([x], [y], "o", color=GOOD, markersize=6)
         # a label goes to the left where another mark stands close on the right of this one
-        crowded = any((other, beside) != (x, name) and x <= other < 4 * x and abs(y - height) < 5 for other, height, beside in places)
-        axes.annotate(plots.safe(name, 28), (x, y), xytext=(-6 if crowded else 6, -3), textcoords="offset points", fontsize=9,
-                      ha="right" if crowded else "left")
+        crowded = any(
+            (other, beside) != (x, name) and x <= other < 4 * x and abs(y - height) < 5
+            for other, height, beside in places
+        )
+        axes.annotate(
+            plots.safe(name, 28),
+            (x, y),
+            xytext=(-6 if crowded else 6, -3),
+            textcoords="offset points",
+            fontsize=9,
+            ha="right" if crowded else "left",
+        )
     axes.set_xscale("log")
-    axes.set(xlim=(0.7, max(1e4, 3 * max((tokens for _, tokens, _ in points), default=1))), ylim=(0, 105),
-             xlabel="tokens billed a question (shaded: full token score; dotted: none from here on)", ylabel="success, % of all tasks posed")
+    axes.set(
+        xlim=(0.7, max(1e4, 3 * max((tokens for _, tokens, _ in points), default=1))),
+        ylim=(0, 105),
+        xlabel="tokens billed a question (shaded: full token score; dotted: none from here on)",
+        ylabel="success, % of all tasks posed",
+    )
     axes.grid(True, axis="y")
     figure.tight_layout()
     return plots.png(figure)
@@ -115,8 +156,14 @@ def tokens_success(points: Sequence[tuple[str, float, float]]) -> bytes:
 
 def families(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A line a scenario: both rates with their intervals, and the columns."""
+
     def span(rate: Mapping[str, Any]) -> str:
-        return "none" if not rate["n"] else f"{rate['k']}/{rate['n']} = {100 * rate['rate']:.1f} % ({100 * rate['low']:.1f} to {100 * rate['high']:.1f})"
+        return (
+            "none"
+            if not rate["n"]
+            else f"{rate['k']}/{rate['n']} = {100 * rate['rate']:.1f} % "
+            f"({100 * rate['low']:.1f} to {100 * rate['high']:.1f})"
+        )
 
     rows = []
     by_name = {family["family"]: family for family in found["families"]}
@@ -125,14 +172,27 @@ def families(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         if rate is None:
             continue
         family = by_name[name]
-        rows.append({"scenario": analyze.TITLES[name], "passed of posed": span(rate), "passed of attempted": span(rate["attempted"]),
-                     "not attempted because": family.get("na", "" if rate["attempted"]["n"] == rate["n"] else "for some, what they need is not offered"),
-                     "columns": ", ".join(f"{column} {value:.2f}" for column, value in family["columns"].items() if not column.startswith("s_"))})
+        rows.append(
+            {
+                "scenario": analyze.TITLES[name],
+                "passed of posed": span(rate),
+                "passed of attempted": span(rate["attempted"]),
+                "not attempted because": family.get(
+                    "na", "" if rate["attempted"]["n"] == rate["n"] else "for some, what they need is not offered"
+                ),
+                "columns": ", ".join(
+                    f"{column} {value:.2f}"
+                    for column, value in family["columns"].items()
+                    if not column.startswith("s_")
+                ),
+            }
+        )
     return rows
 
 
 def failures(graded: analyze.Graded, most: int = CASES) -> list[dict[str, Any]]:
-    """Failed tasks in full, the same number from each scenario in order: question, expected, what came back, why it failed."""
+    """Failed tasks in full, the same number from each scenario in order: question, expected, what came back, why it
+    failed."""
     by_family: dict[str, list[Mapping[str, Any]]] = {}
     for task in graded.tasks:
         if task["passed"] is False:
@@ -146,19 +206,36 @@ def failures(graded: analyze.Graded, most: int = CASES) -> list[dict[str, Any]]:
             order = firsts + [task for task in reasons if task not in firsts]
             if turn < min(len(order), 4):
                 chosen.append(order[turn])
-    return [{"world": task["unit"], "task": task["id"], "scenario": analyze.TITLES[task["family"]], "kind": task.get("phrasing") or task.get("shape") or task["expect"],
-             "asked": task["asked"] or f"(no question: {task['expect']} {task['subject']})", "expected": task["answer"] or "", "subject": task["subject"],
-             "why": task["why"], "delivered": task.get("delivered", []), "hits": task.get("hits", 0), "dump": task.get("dump", False)}
-            for task in chosen[:most]]
+    return [
+        {
+            "world": task["unit"],
+            "task": task["id"],
+            "scenario": analyze.TITLES[task["family"]],
+            "kind": task.get("phrasing") or task.get("shape") or task["expect"],
+            "asked": task["asked"] or f"(no question: {task['expect']} {task['subject']})",
+            "expected": task["answer"] or "",
+            "subject": task["subject"],
+            "why": task["why"],
+            "delivered": task.get("delivered", []),
+            "hits": task.get("hits", 0),
+            "dump": task.get("dump", False),
+        }
+        for task in chosen[:most]
+    ]
 
 
 def refused(runs: Sequence[analyze.Graded]) -> str:
-    """Why no table may be shown: the oracle fell short, so the harness and not the systems is at fault. Empty where it may."""
+    """Why no table may be shown: the oracle fell short, so the harness and not the systems is at fault. Empty where it
+    may."""
     for run in runs:
         if run.system == "oracle":
             short = sum(task["passed"] is not True for task in run.tasks)
             if short:
-                return f"The oracle passes {len(run.tasks) - short} of {len(run.tasks)} tasks. It knows every answer, so the harness is at fault, and no figure is shown."
+                passed = len(run.tasks) - short
+                return (
+                    f"The oracle passes {passed} of {len(run.tasks)} tasks. It knows every answer, so the harness is "
+                    "at fault, and no figure is shown."
+                )
     return ""
 
 
@@ -171,34 +248,91 @@ def published_rows(graded: analyze.Graded) -> list[dict[str, Any]]:
     if not worlds or not path.is_file():
         return []
     tables = yaml.safe_load(path.read_text(encoding="utf-8"))["worlds"]
-    return [{"world": world, "published system": name, **{key: row[key] for key in ("score", "scenarios", "signal", "tokens")},
-             "passed/attempted": f"{row['passed']}/{row['attempted']}", "billed": row["billed"],
-             **{family: "n/a" if row["families"].get(family) is None else f"{row['families'][family]} %" for family in analyze.SHOWN if family != "authority"}}
-            for world in worlds for name, row in tables.get(world, {}).items()]
+    return [
+        {
+            "world": world,
+            "published system": name,
+            **{key: row[key] for key in ("score", "scenarios", "signal", "tokens")},
+            "passed/attempted": f"{row['passed']}/{row['attempted']}",
+            "billed": row["billed"],
+            **{
+                family: "n/a" if row["families"].get(family) is None else f"{row['families'][family]} %"
+                for family in analyze.SHOWN
+                if family != "authority"
+            },
+        }
+        for world in worlds
+        for name, row in tables.get(world, {}).items()
+    ]
 
 
-def write(folder: Path, graded: analyze.Graded, mine: Mapping[str, Any], others: Sequence[analyze.Graded], theirs: Sequence[Mapping[str, Any]],
-          left_out: Sequence[str], params: Any) -> Path:
-    """Write figures/*.png and report.html of an analysed run (`theirs`: metrics of the `others`); returns the report's path."""
+def write(
+    folder: Path,
+    graded: analyze.Graded,
+    mine: Mapping[str, Any],
+    others: Sequence[analyze.Graded],
+    theirs: Sequence[Mapping[str, Any]],
+    left_out: Sequence[str],
+    params: Any,
+) -> Path:
+    """Write figures/*.png and report.html of an analysed run (`theirs`: metrics of the `others`); returns the report's
+    path."""
     stop = refused([graded, *others])
     ladder = sorted([mine, *theirs], key=lambda entry: -entry["score"])
     figures: dict[str, dict[str, str]] = {}
     if not stop:
-        cells = [(entry["arm"], {family["family"]: family["pass_rate"] for family in entry["families"]}) for entry in ladder]
+        cells = [
+            (entry["arm"], {family["family"]: family["pass_rate"] for family in entry["families"]}) for entry in ladder
+        ]
         points = [(entry["arm"], entry["tokens_billed"], entry["success"]) for entry in ladder]
-        for name, data, alt in (("scenarios", heat_map(cells), "Pass rate in per cent of each system in each scenario: " + "; ".join(
-                f"{arm}: " + ", ".join(f"{family} {'n/a' if rate is None else format(100 * rate, '.0f')}" for family, rate in row.items()) for arm, row in cells)),
-                ("tokens-success", tokens_success(points), "Tokens billed a question against success: " + "; ".join(
-                    f"{arm} {tokens:.0f} tokens, {100 * success:.0f} %" for arm, tokens, success in points))):
+        for name, data, alt in (
+            (
+                "scenarios",
+                heat_map(cells),
+                "Pass rate in per cent of each system in each scenario: "
+                + "; ".join(
+                    f"{arm}: "
+                    + ", ".join(
+                        f"{family} {'n/a' if rate is None else format(100 * rate, '.0f')}"
+                        for family, rate in row.items()
+                    )
+                    for arm, row in cells
+                ),
+            ),
+            (
+                "tokens-success",
+                tokens_success(points),
+                "Tokens billed a question against success: "
+                + "; ".join(f"{arm} {tokens:.0f} tokens, {100 * success:.0f} %" for arm, tokens, success in points),
+            ),
+        ):
             write_atomic(folder / "figures" / f"{name}.png", data)
             figures[name] = {"uri": "data:image/png;base64," + base64.b64encode(data).decode(), "alt": plain(alt, 4000)}
     context = {
-        "m": mine, "run": folder.name, "stop": stop, "ladder": [] if stop else [analyze.line(entry) for entry in ladder], "figures": figures,
-        "families": families(mine), "differences": [] if stop else _differences(graded, others, params), "left_out": list(left_out),
-        "cases": failures(graded), "failed": len(mine["failed"]), "published": published_rows(graded), "limitations": LIMITATIONS,
-        "worlds": [{"world": world, "script digest": receipt["script_digest"], "posed": receipt["tasks"], "attempted": receipt["attempted"],
-                    "passed": receipt["passed"], "score": f"{receipt['score']:.1f}", "tokens billed": f"{receipt['tokens_billed']:.1f}"}
-                   for world, receipt in mine["worlds"].items()],
+        "m": mine,
+        "run": folder.name,
+        "stop": stop,
+        "ladder": [] if stop else [analyze.line(entry) for entry in ladder],
+        "figures": figures,
+        "families": families(mine),
+        "differences": [] if stop else _differences(graded, others, params),
+        "left_out": list(left_out),
+        "cases": failures(graded),
+        "failed": len(mine["failed"]),
+        "published": published_rows(graded),
+        "limitations": LIMITATIONS,
+        "worlds": [
+            {
+                "world": world,
+                "script digest": receipt["script_digest"],
+                "posed": receipt["tasks"],
+                "attempted": receipt["attempted"],
+                "passed": receipt["passed"],
+                "score": f"{receipt['score']:.1f}",
+                "tokens billed": f"{receipt['tokens_billed']:.1f}",
+            }
+            for world, receipt in mine["worlds"].items()
+        ],
         "heads": lambda rows: list(dict.fromkeys(name for row in rows for name in row)),
     }
     path = folder / "report.html"
@@ -209,7 +343,16 @@ def write(folder: Path, graded: analyze.Graded, mine: Mapping[str, Any], others:
 def _differences(graded: analyze.Graded, others: Sequence[analyze.Graded], params: Any) -> list[dict[str, Any]]:
     """This run against each other one; printed with how many pairs the adjustment is over."""
     rows = analyze.differences(graded, others, params.seed, min(params.bootstrap, 1000))
-    return [{"this": row["first"], "against": row["second"], "only this passes": row["only first"], "only the other passes": row["only second"],
-             "p, exact McNemar, Holm": row["verdict"] if row["p (Holm)"] is None else f"{row['p (Holm)']:.2g}",
-             "score difference": f"{row['score difference']:.1f}" + ("" if row["low"] is None else f" ({row['low']:.1f} to {row['high']:.1f})"),
-             "pairs": row["pairs"]} for row in rows]
+    return [
+        {
+            "this": row["first"],
+            "against": row["second"],
+            "only this passes": row["only first"],
+            "only the other passes": row["only second"],
+            "p, exact McNemar, Holm": row["verdict"] if row["p (Holm)"] is None else f"{row['p (Holm)']:.2g}",
+            "score difference": f"{row['score difference']:.1f}"
+            + ("" if row["low"] is None else f" ({row['low']:.1f} to {row['high']:.1f})"),
+            "pairs": row["pairs"],
+        }
+        for row in rows
+    ]

@@ -53,8 +53,11 @@ def find_world(world: str, shared: Path = SHARED) -> Path:
         path = folder / f"knowledgedrift-{world}-v2{suffix}"
         if path.is_file():
             return path
-    raise MissingData(f"no file of the public world {world}", str(folder),
-                      "The public worlds are not part of this repository; put the benchmark's worlds/v2 there")
+    raise MissingData(
+        f"no file of the public world {world}",
+        str(folder),
+        "The public worlds are not part of this repository; put the benchmark's worlds/v2 there",
+    )
 
 
 def _print(name: str, value: Any) -> str:
@@ -73,8 +76,16 @@ def _published(world: str, arm: str, expected: dict, receipt: dict) -> list[Figu
 
     def compare(figure: str, name: str, published: Any, ours: Any) -> None:
         decimals = name not in WHOLE_NUMBERS and name != "pass_pct" and isinstance(ours, float)
-        rows.append(Figure(world, arm, figure, _print(name, float(published) if decimals and published is not None else published),
-                           _print(name, ours), "published log"))
+        rows.append(
+            Figure(
+                world,
+                arm,
+                figure,
+                _print(name, float(published) if decimals and published is not None else published),
+                _print(name, ours),
+                "published log",
+            )
+        )
 
     for name, value in expected.items():
         if name == "families":
@@ -88,7 +99,11 @@ def _published(world: str, arm: str, expected: dict, receipt: dict) -> list[Figu
             compare(name, "pass_pct", None, rate)
             continue
         for column, value in columns.items():
-            ours = (None if rate is None else 100 * rate) if column == "pass_pct" else families[name]["columns"].get(column)
+            ours = (
+                (None if rate is None else 100 * rate)
+                if column == "pass_pct"
+                else families[name]["columns"].get(column)
+            )
             compare(f"{name}.{column}", column, value, ours)
     return rows
 
@@ -100,6 +115,7 @@ def _scratch(world: str, arm: str, expected: dict, receipt: dict) -> list[Figure
     def compare(figure: str, theirs: Any, ours: Any) -> None:
         def show(value: Any) -> str:
             return f"{value:.10g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
         rows.append(Figure(world, arm, figure, show(theirs), show(ours), "re-implementation"))
 
     families = {family["family"]: family for family in receipt["families"]}
@@ -115,9 +131,15 @@ def _scratch(world: str, arm: str, expected: dict, receipt: dict) -> list[Figure
                         compare(f"{family['family']}.{field}", theirs, ours.get(field))
         elif name == "failed":
             odd = sorted(set(value) ^ set(receipt["failed"]))
-            compare("failed ids", f"{len(value)} ids", f"{len(receipt['failed'])} ids" if not odd else f"differ: {odd[:5]}")
+            compare(
+                "failed ids", f"{len(value)} ids", f"{len(receipt['failed'])} ids" if not odd else f"differ: {odd[:5]}"
+            )
         elif name == "capabilities":
-            compare(name, sorted(key for key, flag in value.items() if flag), sorted(key for key, flag in receipt[name].items() if flag))
+            compare(
+                name,
+                sorted(key for key, flag in value.items() if flag),
+                sorted(key for key, flag in receipt[name].items() if flag),
+            )
         elif name == "standing_tokens":
             compare(name, value, receipt["cost"]["standing_tokens"])
         elif name in receipt:
@@ -129,8 +151,9 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def reproduce(shared: Path | str = SHARED, worlds: tuple[str, ...] = WORLDS,
-              arm_names: tuple[str, ...] = REPRODUCED_ARMS) -> tuple[list[Figure], list[dict]]:
+def reproduce(
+    shared: Path | str = SHARED, worlds: tuple[str, ...] = WORLDS, arm_names: tuple[str, ...] = REPRODUCED_ARMS
+) -> tuple[list[Figure], list[dict]]:
     """(figures, runs): all published figures of these worlds and arms against ours; a run is a world and an arm with
     its seconds. Raises MissingData where the folder is not there."""
     expected_folder = Path(shared) / "knowledgedrift" / "expected"
@@ -165,8 +188,8 @@ def _run(script: Script, name: str) -> tuple[dict, dict[str, float]]:
 def drift(shared: Path | str | None = None) -> tuple[str, list[str]]:
     """(table, differences) for `make reproduce`: a line a world and arm, and each figure that does not come out.
 
-    The folder is `shared`, else $KIOKULAB_SHARED, else ../shared of the checkout. Without it the table says that nothing
-    was reproduced, and there are no differences: nothing is claimed."""
+    The folder is `shared`, else $KIOKULAB_SHARED, else ../shared of the checkout. Without it the table says that
+    nothing was reproduced, and there are no differences: nothing is claimed."""
     folder = Path(shared or os.environ.get("KIOKULAB_SHARED") or Path(__file__).resolve().parents[4] / "shared")
     try:
         figures, runs = reproduce(folder)
@@ -175,9 +198,17 @@ def drift(shared: Path | str | None = None) -> tuple[str, list[str]]:
     lines = [f"{'world':<12}{'arm':<10}{'score':>9}{'figures':>10}{'equal':>8}{'replay':>10}{'grading':>10}"]
     for run in runs:
         mine = [figure for figure in figures if (figure.world, figure.arm) == (run["world"], run["arm"])]
-        lines.append(f"{run['world']:<12}{run['arm']:<10}{run['score']:>9.2f}{len(mine):>10}{sum(figure.equal for figure in mine):>8}"
-                     f"{run['replay_s']:>8.1f} s{run['grade_s']:>8.2f} s")
-    lines.append(f"{sum(figure.equal for figure in figures)} of {len(figures)} figures come out: those of the published logs as printed, those of "
-                 "the independent re-implementation at ten digits, failed tasks by their ids")
-    wrong = [f"{f.world} {f.arm} {f.figure}: {f.source} has {f.published}, here {f.ours}" for f in figures if not f.equal]
+        lines.append(
+            f"{run['world']:<12}{run['arm']:<10}{run['score']:>9.2f}{len(mine):>10}"
+            f"{sum(figure.equal for figure in mine):>8}"
+            f"{run['replay_s']:>8.1f} s{run['grade_s']:>8.2f} s"
+        )
+    lines.append(
+        f"{sum(figure.equal for figure in figures)} of {len(figures)} figures come out: those of the published logs "
+        "as printed, those of "
+        "the independent re-implementation at ten digits, failed tasks by their ids"
+    )
+    wrong = [
+        f"{f.world} {f.arm} {f.figure}: {f.source} has {f.published}, here {f.ours}" for f in figures if not f.equal
+    ]
     return "\n".join(lines), wrong

@@ -18,11 +18,32 @@ from typing import Any
 
 from kiokulab.errors import InputError
 
-FAMILIES = ("retrieval", "abstention", "currency", "contradiction", "deletion", "rationale", "temporal", "drift", "authority")
+FAMILIES = (
+    "retrieval",
+    "abstention",
+    "currency",
+    "contradiction",
+    "deletion",
+    "rationale",
+    "temporal",
+    "drift",
+    "authority",
+)
 PLAIN_FAMILIES = tuple(name for name in FAMILIES if name != "authority")
 KINDS = ("Decision", "Caution", "Principle", "Problem", "Insight")
-CAPABILITIES = ("link", "history", "trace", "suspects", "temporal", "verdict", "write_check",
-                "endorse_retrieval", "endorse_assistant", "endorse_user", "endorse_supervisor")
+CAPABILITIES = (
+    "link",
+    "history",
+    "trace",
+    "suspects",
+    "temporal",
+    "verdict",
+    "write_check",
+    "endorse_retrieval",
+    "endorse_assistant",
+    "endorse_user",
+    "endorse_supervisor",
+)
 HINTS = ("contradiction", "entailment", "neutral")
 
 
@@ -89,14 +110,29 @@ def _dict(value: Any) -> bool:
 Fields = tuple[tuple[str, Callable[[Any], bool], bool], ...]
 
 SPEC: Fields = (
-    ("size", _positive, True), ("seed", _whole, True), ("k", _positive, True), ("chains", _whole, True),
-    ("chain_len", _whole, True), ("pollution", _number, True), ("pollution_shape", _one_of("stale", "twin", "late"), False),
-    ("spread_days", _whole, True), ("window_days", _whole, True), ("base_ts", _whole, True), ("authority", _flag, False),
-    ("edition", _whole, False), ("notes", _whole, True), ("edges", _whole, True),
+    ("size", _positive, True),
+    ("seed", _whole, True),
+    ("k", _positive, True),
+    ("chains", _whole, True),
+    ("chain_len", _whole, True),
+    ("pollution", _number, True),
+    ("pollution_shape", _one_of("stale", "twin", "late"), False),
+    ("spread_days", _whole, True),
+    ("window_days", _whole, True),
+    ("base_ts", _whole, True),
+    ("authority", _flag, False),
+    ("edition", _whole, False),
+    ("notes", _whole, True),
+    ("edges", _whole, True),
 )
 RECORD: Fields = (
-    ("key", _key, True), ("kind", _one_of(*KINDS), True), ("title", _text, True), ("body", _text, True),
-    ("code_refs", _texts, True), ("created_at", _time_or_null, True), ("open", _flag, True),
+    ("key", _key, True),
+    ("kind", _one_of(*KINDS), True),
+    ("title", _text, True),
+    ("body", _text, True),
+    ("code_refs", _texts, True),
+    ("created_at", _time_or_null, True),
+    ("open", _flag, True),
 )
 OPS: dict[str, Fields] = {
     "inscribe": (("id", _key, False), ("record", _dict, True), ("mode", _one_of("import", "write"), True)),
@@ -112,25 +148,56 @@ OPS: dict[str, Fields] = {
     "lineage": (("id", _key, True), ("key", _key, True)),
 }
 EXPECTS: dict[str, tuple[str, Fields]] = {
-    "gold": ("retrieval", (("gold", _key, True), ("phrasing", _one_of("lexical", "paraphrase", "oblique", "crossed"), True),
-                           ("stale", _key, False), ("answer", _text, False))),
+    "gold": (
+        "retrieval",
+        (
+            ("gold", _key, True),
+            ("phrasing", _one_of("lexical", "paraphrase", "oblique", "crossed"), True),
+            ("stale", _key, False),
+            ("answer", _text, False),
+        ),
+    ),
     "bound": ("retrieval", (("path", _text, True), ("gold", _keys, True), ("answers", _texts, False))),
     "control": ("abstention", (("natural", _flag, False),)),
     "current": ("currency", (("head", _key, True), ("retired", _keys, True), ("answer", _text, False))),
     "lineage": ("currency", (("head", _key, True), ("retired", _keys, True))),
-    "linked": ("rationale", (("gold", _key, True), ("anchor", _key, True), ("verb", _text, True), ("answer", _text, False))),
+    "linked": (
+        "rationale",
+        (("gold", _key, True), ("anchor", _key, True), ("verb", _text, True), ("answer", _text, False)),
+    ),
     "windowed": ("temporal", (("gold", _key, True), ("window", _window, True), ("answer", _text, False))),
-    "case": ("contradiction", (("gold", _key, True), ("planted", _keys, True), ("witness", _key, True),
-                               ("tier", lambda value: _whole(value) and value in (1, 2, 3), True),
-                               ("shape", _text, True), ("positive", _flag, True))),
+    "case": (
+        "contradiction",
+        (
+            ("gold", _key, True),
+            ("planted", _keys, True),
+            ("witness", _key, True),
+            ("tier", lambda value: _whole(value) and value in (1, 2, 3), True),
+            ("shape", _text, True),
+            ("positive", _flag, True),
+        ),
+    ),
     "drifted": ("drift", (("gold", _key, True), ("stale", _key, True))),
     "absent": ("deletion", (("victim", _key, True), ("released", _flag, True), ("answer", _text, False))),
     "resurrect": ("deletion", (("victim", _key, True), ("released", _flag, True))),
-    "ranked": ("authority", (("winner", _key, True), ("losers", _keys, True), ("retired", _keys, False), ("order", _flag, False),
-                             ("layer", lambda value: _whole(value) and value in (1, 2, 3, 4), True),
-                             ("scenario", _text, True), ("needs", _texts, False))),
+    "ranked": (
+        "authority",
+        (
+            ("winner", _key, True),
+            ("losers", _keys, True),
+            ("retired", _keys, False),
+            ("order", _flag, False),
+            ("layer", lambda value: _whole(value) and value in (1, 2, 3, 4), True),
+            ("scenario", _text, True),
+            ("needs", _texts, False),
+        ),
+    ),
 }
-ANSWERED_BY = {"lineage": ("lineage",), "resurrect": ("inscribe",), "bound": ("recall_path", "recall")}  # others: a recall
+ANSWERED_BY = {
+    "lineage": ("lineage",),
+    "resurrect": ("inscribe",),
+    "bound": ("recall_path", "recall"),
+}  # others: a recall
 
 
 def _refuse(where: str, what: str) -> InputError:
@@ -196,12 +263,23 @@ def digest_of(spec: dict, ops: list[dict], probes: list[dict]) -> str:
     return f"{fnv1a(json.dumps([spec, ops, probes], ensure_ascii=False, separators=(',', ':')).encode()):016x}"
 
 
-def make_script(spec: dict, ops: list[dict], probes: list[dict], *, name: str = "", language: str = "",
-                digest: str | None = None, where: str = "script") -> Script:
+def make_script(
+    spec: dict,
+    ops: list[dict],
+    probes: list[dict],
+    *,
+    name: str = "",
+    language: str = "",
+    digest: str | None = None,
+    where: str = "script",
+) -> Script:
     """Check and complete a script. With `digest` given, a different one is refused. Raises InputError with position."""
     spec = _take(spec, SPEC, f"{where}: spec")
     if spec.get("edition", 1) != 2:
-        raise InputError(f"edition {spec.get('edition', 1)} of the benchmark; only edition 2 is graded here", f"{where}: spec.edition")
+        raise InputError(
+            f"edition {spec.get('edition', 1)} of the benchmark; only edition 2 is graded here",
+            f"{where}: spec.edition",
+        )
     if not isinstance(ops, list) or not isinstance(probes, list):
         raise _refuse(where, "'ops' and 'probes' must be lists")
     clean_ops = [_op(value, f"{where}: ops[{n}]") for n, value in enumerate(ops)]
@@ -211,8 +289,11 @@ def make_script(spec: dict, ops: list[dict], probes: list[dict], *, name: str = 
     except UnicodeEncodeError as error:
         raise _refuse(where, f"a lone surrogate in the text ({_short(error.object[error.start])}): not UTF-8") from None
     if digest is not None and digest != found:
-        raise InputError(f"the digest says {_short(digest)} but the content's is {found}", f"{where}: digest",
-                         "The content was changed after it was frozen; get the file again")
+        raise InputError(
+            f"the digest says {_short(digest)} but the content's is {found}",
+            f"{where}: digest",
+            "The content was changed after it was frozen; get the file again",
+        )
     _check_holes(clean_ops, clean_probes, where)
     return Script(spec, clean_ops, clean_probes, found, name=name, language=language)
 
@@ -284,12 +365,15 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict:
     result = dict(pairs)
     if len(result) != len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the name {_short(next(name for name in names if names.count(name) > 1))} stands twice in one object")
+        raise ValueError(
+            f"the name {_short(next(name for name in names if names.count(name) > 1))} stands twice in one object"
+        )
     return result
 
 
 def read_json(path: str | Path) -> Any:
-    """The JSON of a plain or gzipped file (told by its first bytes, not its name). InputError with file and position."""
+    """The JSON of a plain or gzipped file (told by its first bytes, not its name). InputError with file and
+    position."""
     try:
         data = Path(path).read_bytes()
         if data[:2] == b"\x1f\x8b":
@@ -302,8 +386,11 @@ def read_json(path: str | Path) -> Any:
     except UnicodeDecodeError as error:
         raise InputError("not UTF-8", f"{path}: byte {error.start}") from None
     except json.JSONDecodeError as error:
-        raise InputError(f"not JSON ({error.msg})", f"{path}:{error.lineno}:{error.colno}",
-                         "The file was cut off or changed; get it again") from None
+        raise InputError(
+            f"not JSON ({error.msg})",
+            f"{path}:{error.lineno}:{error.colno}",
+            "The file was cut off or changed; get it again",
+        ) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"not usable JSON ({error})", str(path)) from None
 
@@ -319,8 +406,15 @@ def load_script(path: str | Path, language: str = "") -> Script:
     if unknown := sorted(set(value) - {"spec", "digest", "ops", "probes"}):
         raise _refuse(str(path), f"unknown field {_short(unknown[0])}")
     stem = Path(path).name.removesuffix(".gz").removesuffix(".json")
-    return make_script(value["spec"], value["ops"], value["probes"], digest=value["digest"], name=stem,
-                       language=language, where=str(path))
+    return make_script(
+        value["spec"],
+        value["ops"],
+        value["probes"],
+        digest=value["digest"],
+        name=stem,
+        language=language,
+        where=str(path),
+    )
 
 
 # --- transcript ---------------------------------------------------------------------------------------------------
@@ -340,7 +434,8 @@ class Hit:
 
 @dataclass(slots=True)
 class Recalled:
-    """A reply to a question. `declined`: the memory itself says that it does not know; `dump`: it shows all it holds."""
+    """A reply to a question. `declined`: the memory itself says that it does not know; `dump`: it shows all it
+    holds."""
 
     hits: list[Hit] = field(default_factory=list)
     declined: bool = False
@@ -416,10 +511,19 @@ def _recalled(value: Any, where: str, transcript: Transcript) -> Recalled:
         key = _optional(_dict_of(item, place), "key", _text, place)
         if key is not None and not _key(key):
             transcript.problem("keys that are empty or hold control characters")
-        hits.append(Hit(_needed(item, "text", _text, place), key, _optional(item, "score", _number, place),
-                        _optional(item, "created_at", _whole, place), _optional(item, "tombstone", _flag, place, False),
-                        _optional(item, "neighbors", _texts, place, [])))
-    return Recalled(hits, _optional(value, "declined", _flag, where, False), _optional(value, "dump", _flag, where, False))
+        hits.append(
+            Hit(
+                _needed(item, "text", _text, place),
+                key,
+                _optional(item, "score", _number, place),
+                _optional(item, "created_at", _whole, place),
+                _optional(item, "tombstone", _flag, place, False),
+                _optional(item, "neighbors", _texts, place, []),
+            )
+        )
+    return Recalled(
+        hits, _optional(value, "declined", _flag, where, False), _optional(value, "dump", _flag, where, False)
+    )
 
 
 def _dict_of(value: Any, where: str) -> dict:
@@ -429,16 +533,31 @@ def _dict_of(value: Any, where: str) -> dict:
 
 
 def _suspect_list(values: list, where: str) -> list[Suspect]:
-    return [Suspect(_needed(item, "a", _text, f"{where}[{n}]"), _needed(item, "b", _text, f"{where}[{n}]"),
-                    _optional(item, "hint", _text, f"{where}[{n}]")) for n, item in enumerate(values)]
+    return [
+        Suspect(
+            _needed(item, "a", _text, f"{where}[{n}]"),
+            _needed(item, "b", _text, f"{where}[{n}]"),
+            _optional(item, "hint", _text, f"{where}[{n}]"),
+        )
+        for n, item in enumerate(values)
+    ]
 
 
 def _inscribed(value: Any, where: str) -> Inscribed:
     _dict_of(value, where)
-    warnings = [(_needed(item, "reason", _text, f"{where}.warnings[{n}]"), _optional(item, "key", _text, f"{where}.warnings[{n}]"))
-                for n, item in enumerate(_optional(value, "warnings", _list, where, []))]
-    return Inscribed(_optional(value, "matched", _text, where), _optional(value, "nli_label", _text, where), warnings,
-                     _suspect_list(_optional(value, "suspects", _list, where, []), f"{where}.suspects"))
+    warnings = [
+        (
+            _needed(item, "reason", _text, f"{where}.warnings[{n}]"),
+            _optional(item, "key", _text, f"{where}.warnings[{n}]"),
+        )
+        for n, item in enumerate(_optional(value, "warnings", _list, where, []))
+    ]
+    return Inscribed(
+        _optional(value, "matched", _text, where),
+        _optional(value, "nli_label", _text, where),
+        warnings,
+        _suspect_list(_optional(value, "suspects", _list, where, []), f"{where}.suspects"),
+    )
 
 
 def parse_transcript(value: Any, where: str = "transcript") -> Transcript:
@@ -454,10 +573,13 @@ def parse_transcript(value: Any, where: str = "transcript") -> Transcript:
     for name, flag in declared.items():
         if not _flag(flag):
             raise _refuse(f"{where}: capabilities", f"{_short(name)} must be true or false, not {_short(flag)}")
-    result = Transcript(_needed(value, "arm", _text, where), _needed(value, "script_digest", _text, where),
-                        {name: declared.get(name, False) for name in CAPABILITIES},
-                        _optional(value, "standing_tokens", lambda found: _whole(found) and found >= 0, where, 0),
-                        _optional(value, "settle_note", _text, where))
+    result = Transcript(
+        _needed(value, "arm", _text, where),
+        _needed(value, "script_digest", _text, where),
+        {name: declared.get(name, False) for name in CAPABILITIES},
+        _optional(value, "standing_tokens", lambda found: _whole(found) and found >= 0, where, 0),
+        _optional(value, "settle_note", _text, where),
+    )
     for name in declared:
         if name not in CAPABILITIES:
             result.problem("capabilities that nobody knows")
@@ -488,15 +610,23 @@ def parse_transcript(value: Any, where: str = "transcript") -> Transcript:
 
 
 def load_transcript(path: str | Path) -> Transcript:
-    """Read and check a transcript file in the public format (plain or .gz). Raises InputError with file and position."""
+    """Read and check a transcript file in the public format (plain or .gz). Raises InputError with file and
+    position."""
     return parse_transcript(read_json(path), str(path))
 
 
 def transcript_value(transcript: Transcript) -> dict:
-    """The JSON value of a transcript in the public format; replies stand by kind, in the order in which they were given."""
+    """The JSON value of a transcript in the public format; replies stand by kind, in the order in which they were
+    given."""
     replies: list[dict] = []
     for name, pairs in transcript.suspects.items():
-        replies.append({"reply": "suspects", "id": name, **({} if pairs is None else {"pairs": [_suspect_value(s) for s in pairs]})})
+        replies.append(
+            {
+                "reply": "suspects",
+                "id": name,
+                **({} if pairs is None else {"pairs": [_suspect_value(s) for s in pairs]}),
+            }
+        )
     for name, recalled in transcript.recalls.items():
         replies.append({"reply": "recall", "id": name, "result": _recalled_value(recalled)})
     for name, keys in transcript.lineages.items():
@@ -508,13 +638,22 @@ def transcript_value(transcript: Transcript) -> dict:
         if written.nli_label is not None:
             result["nli_label"] = written.nli_label
         if written.warnings:
-            result["warnings"] = [{"reason": reason, **({} if key is None else {"key": key})} for reason, key in written.warnings]
+            result["warnings"] = [
+                {"reason": reason, **({} if key is None else {"key": key})} for reason, key in written.warnings
+            ]
         if written.suspects:
             result["suspects"] = [_suspect_value(suspect) for suspect in written.suspects]
         replies.append({"reply": "inscribe", "id": name, "result": result})
     note = {} if not transcript.settle_note else {"settle_note": transcript.settle_note}
-    return {"arm": transcript.arm, "capabilities": transcript.capabilities, "standing_tokens": transcript.standing_tokens,
-            "script_digest": transcript.script_digest, **note, "replies": replies, "timing": transcript.timing}
+    return {
+        "arm": transcript.arm,
+        "capabilities": transcript.capabilities,
+        "standing_tokens": transcript.standing_tokens,
+        "script_digest": transcript.script_digest,
+        **note,
+        "replies": replies,
+        "timing": transcript.timing,
+    }
 
 
 def _suspect_value(suspect: Suspect) -> dict:
@@ -533,4 +672,8 @@ def _recalled_value(recalled: Recalled) -> dict:
         if hit.neighbors:
             value["neighbors"] = hit.neighbors
         hits.append(value)
-    return {"hits": hits, **({"declined": True} if recalled.declined else {}), **({"dump": True} if recalled.dump else {})}
+    return {
+        "hits": hits,
+        **({"declined": True} if recalled.declined else {}),
+        **({"dump": True} if recalled.dump else {}),
+    }
