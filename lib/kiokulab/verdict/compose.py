@@ -1,6 +1,6 @@
 """Puts the kit's own sample together: `python -m kiokulab.verdict.compose` writes questions.json and edition.json of v0.1.
 
-Each question gets the sessions that matter to it and three to five of filler, drawn by hash, in the official record shape
+Each question gets the sessions that matter to it and 11 to 15 of filler, drawn by hash (so that ten sessions are a choice), in the official record shape
 with the official file's traps: integer answers, ids that tell where the evidence lies, sessions that begin with the
 assistant, some histories not in the order of their dates, and one question dated before its evidence of the same day.
 """
@@ -43,7 +43,7 @@ def record(question: dict[str, Any], filler: list[list[dict[str, str]]]) -> dict
     name = question["id"]
     asked = datetime.strptime(question["asked"], "%Y/%m/%d %H:%M")
     rows = [(datetime.strptime(s["at"], "%Y/%m/%d %H:%M"), f"answer_{name}_{n}", _turns(s["turns"], True)) for n, s in enumerate(question["sessions"], 1)]
-    chosen = sorted(range(len(filler)), key=lambda n: _number(f"{name} {n}"))[: 3 + _number(name) % 3]
+    chosen = sorted(range(len(filler)), key=lambda n: _number(f"{name} {n}"))[: 11 + _number(name) % 5]
     for n in chosen:
         before = timedelta(days=1 + _number(f"{name} day {n}") % 70, minutes=_number(f"{name} minute {n}") % 720)
         rows.append((asked - before, f"filler_{n:02d}", _turns(filler[n], False)))

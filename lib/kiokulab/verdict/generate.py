@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from kiokulab.errors import InputError
 from kiokulab.files import dumps, iterate_jsonl, sha256_file
 from kiokulab.params import edition_folder
@@ -82,6 +84,17 @@ def offsets(path: str | Path) -> dict[str, int]:
     return found
 
 
+def disputed(params: VerdictParams) -> dict[str, str]:
+    """Question id -> why its gold answer is disputed. Raises InputError for a list that cannot be read."""
+    if not params.disputed_file:
+        return {}
+    try:
+        rows = yaml.safe_load(Path(params.disputed_file).expanduser().read_text(encoding="utf-8"))["disputed"]
+        return {str(row["id"]): f"issue {row['issue']}: {row['why']}" for row in rows}
+    except (OSError, yaml.YAMLError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise InputError(f"not a list of disputed questions ({type(error).__name__})", params.disputed_file, "disputed: [{id, issue, why}, ...]") from None
+
+
 def draw(params: VerdictParams) -> tuple[Path, dict[str, Any]]:
     """The file of a run, and the head row of its dataset.jsonl: source, counts, the drawn ids and their digest."""
     path, known = source(params)
@@ -92,7 +105,7 @@ def draw(params: VerdictParams) -> tuple[Path, dict[str, Any]]:
         ids = sample.draw(rows, 0 if params.questions >= len(rows) and not params.data else params.questions, params.seed)
     types = {row["id"]: row["type"] for row in rows}
     count = lambda names: {kind: found for kind in TYPES if (found := Counter(types[name] for name in names)[kind])}
-    return path, {"kind": "source", "file": path.name, **known, "records": len(rows), "types": count(types), "abstention": sum(row["abstention"] for row in rows),
+    return path, {"kind": "source", "file": path.name, **known, "records": len(rows), "disputed": {name: why for name, why in sorted(disputed(params).items()) if name in types}, "types": count(types), "abstention": sum(row["abstention"] for row in rows),
                   "sample": {"ids": ids, "digest": sample.digest_of(ids), "by": "id file" if params.ids else f"hash, seed {params.seed}",
                              "types": count(ids), "abstention": sum("_abs" in name for name in ids)}}
 

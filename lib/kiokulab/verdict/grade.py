@@ -52,3 +52,54 @@ def majority(votes: Iterable[bool | None]) -> bool | None:
     """Verdict of a panel of three: two equal votes decide; else None, "undecided", which is reported and never guessed."""
     given = [vote for vote in votes if vote is not None]
     return True if sum(given) >= 2 else False if len(given) - sum(given) >= 2 else None
+
+
+# --- without a model: grading by rule -----------------------------------------------------------------------------
+
+RULES_VERSION = 1
+_SMALL = {word: str(n) for n, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty".split())}
+_IDLE = frozenset("a an the of to in on at for with and or is was were be are i my me you your user it its that this these those their his her he she they by from as also did do does".split())
+_ACCEPTABLE = re.compile(r"\balso (?:be )?(?:acceptable|accepted|correct)\b|\bacceptable\b", re.IGNORECASE)
+_DECLINES = re.compile(
+    r"\bnot in (?:what|the|my|our|your)\b|\b(?:no|not enough|insufficient|lacks?|any) (?:\w+ ){0,2}(?:information|mention|record|detail|evidence)|\b(?:do|does|did|is|was|were|are|have|has)(?:n't| not) (?:\w+ ){0,3}(?:mention|provid|specif|say|said|stat|tell|told|know|inform|record|give|contain|enough)"
+    r"|\b(?:can(?:no|')t|cannot|can not|unable to|not possible to|impossible to|could(?:n't| not)) (?:\w+ ){0,2}(?:be )?(?:answer|determin|find|found|tell|say|know|calculat|conclud|establish)|\bunknown\b|\bnever (?:says?|said|mention\w*|told|tells?)\b", re.IGNORECASE)
+
+
+def _tokens(text: str) -> list[str]:
+    from kiokulab.text import normalise
+    from kiokulab.verdict.reader import stem
+
+    words = re.findall(r"\d+(?:[.,:]\d+)*|\w+", normalise(text))
+    return [_SMALL.get(word, word.replace(",", "") if word[0].isdigit() else stem(word)) for word in words if word not in _IDLE]
+
+
+def declines(text: str) -> bool:
+    """Whether an answer says that it cannot be given."""
+    return bool(_DECLINES.search(text.replace("’", "'")))
+
+
+def rule_grade(question_type: str, abstention: bool, gold: str, response: str) -> tuple[bool | None, str]:
+    """(verdict, why) without a model. Abstention: whether the answer declines. Preference rubrics: None, a rule cannot read
+    them. Else every number of the gold answer must be in the answer and, of its other words, all where there are up to four,
+    four in five where there are more; "… is also acceptable" gives further gold answers. Order and meaning are not read:
+    a rule says yes to an answer that names the right thing among others. How far it agrees with a model that judged the same
+    answers is measured (data/verdict/rule-grader.yml)."""
+    if abstention:
+        return declines(response), "declines" if declines(response) else "does not decline"
+    if question_type == "single-session-preference":
+        return None, "a rule cannot read a rubric of preferences"
+    have = set(_tokens(response))
+    for wanted in _golds(gold):
+        numbers = {token for token in wanted if token[0].isdigit()}
+        words = [token for token in wanted if token not in numbers]
+        held = sum(word in have for word in words)
+        if (numbers or words) and numbers <= have and held >= (len(words) if len(words) <= 4 else 0.8 * len(words)):
+            return True, "holds the expected answer"
+    return False, "declines" if declines(response) else "does not hold the expected answer"
+
+
+def _golds(gold: str) -> list[list[str]]:
+    parts = re.split(r"(?<=[.;])\s+|\n", gold.strip())
+    further = [part for part in parts[1:] if _ACCEPTABLE.search(part)]
+    first = " ".join(part for part in parts if part not in further)
+    return [_tokens(first), *(_tokens(re.sub(r"\(.*?\)", " ", _ACCEPTABLE.sub(" ", part)).replace("is", " ", 1)) for part in further)]
