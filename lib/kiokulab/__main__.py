@@ -138,7 +138,13 @@ def run_command(options: argparse.Namespace) -> int:
     # a run whose units failed has figures of the others, and says so; one that has none is not in the table
     shown = [str(one.folder) for one in runs if (one.error is None or one.error.exit_code == 3) and (one.folder / "metrics.json").is_file()]
     _print_summary(track, shown, folders)
-    return _report_errors(runs)
+    return _report_errors(runs) or (3 if any(_refused(track, folder) for folder in shown) else 0)
+
+
+def _refused(track: Any, folder: str) -> list[str]:
+    """Why the run's table is not shown (its oracle fell short), where the track looks for that."""
+    analyze = importlib.import_module(f"{track.__name__}.analyze")
+    return analyze.refused(folder) if hasattr(analyze, "refused") else []
 
 
 def _profile(track: str, name: str) -> Path:

@@ -27,7 +27,7 @@ from papermill.engines import Engine, papermill_engines
 from kiokulab.units import _kill, clean_environment
 
 LIGHT = ("kiokulab.receipts", "kiokulab.units", "IPython.display")
-HEAVY = (*LIGHT, "pandas", "matplotlib.pyplot", "seaborn", "statsmodels.api")
+HEAVY = (*LIGHT, "matplotlib.pyplot", "statsmodels.api")
 START = """
 import importlib, sys
 for name in {modules!r}:

@@ -33,7 +33,8 @@ from kiokulab.params import Params, edition_digest, edition_folder, outputs_root
 
 RECEIPT, SIGNATURE, LOCK = "receipt.json", "receipt.sig", ".lock"
 # what steps write at the top of a run folder; anything else there is a person's and is left alone
-WRITTEN = {"dataset.jsonl", "memories.jsonl", "contexts.jsonl", "events.jsonl", "calls.sqlite", "judgements.jsonl", "metrics.json", "figures", "report.html"}
+WRITTEN = {"dataset.jsonl", "memories.jsonl", "contexts.jsonl", "events.jsonl", "calls.sqlite", "judge-calls.sqlite", "judgements.jsonl", "metrics.json",
+           "comparison.json", "figures", "report.html"}
 BLOCKS = 20_000  # a file with more lines than this is digested in blocks of several lines
 SECRETS = re.compile(rb"\bsk-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}|\bghp_[A-Za-z0-9]{30,}|-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
@@ -99,10 +100,16 @@ class StepSummary(_Document):
 
 
 class Cost(_Document):
-    calls: int = Field(description="model calls made")
-    billed_usd: float = Field(description="what the endpoint says it charged")
-    list_usd: float = Field(description="the same calls at list price")
-    note: str
+    calls: int = Field(description="questions asked of models; one that was tried again counts once")
+    attempts: int = Field(default=0, description="attempts, those that failed included")
+    answered: int = Field(default=0, description="questions that were answered")
+    prompt_tokens: int = Field(default=0, description="tokens read, of all attempts that said so")
+    completion_tokens: int = Field(default=0, description="tokens written, of all attempts that said so")
+    billed_usd: str | None = Field(description="dollars that the endpoint says it charged, exact; null = it said nothing")
+    list_usd: str | None = Field(description="the same attempts at list price, without cache discounts; null = no list price is known")
+    plumbing: bool = Field(default=False, description="true: the system was fed by the built-in model, so its figures are no result")
+    prompts: dict[str, str] = Field(default={}, description="prompt file -> sha256 of its text, of the kit's own questions to models")
+    note: str = Field(description="what is not in the sums")
 
 
 class Receipt(_Document):
@@ -284,7 +291,7 @@ def finish(step: Step) -> None:
         "parameters": step.identity["parameters"],
         "edition": step.identity["edition"],
         "rules_version": step.identity["rules_version"],
-        "versions": _versions(step.identity["system"]).model_dump(mode="json"),
+        "versions": {**_versions(step.identity["system"]).model_dump(mode="json"), "models": _models(folder)},
         "inputs": inputs,
         "outputs": outputs,
         "lines": {path: marks for path in outputs if (marks := _line_marks(folder / path))},
@@ -363,7 +370,7 @@ def write_receipt(
         "steps": [summary.model_dump(mode="json") for summary in summaries],
         "judge": judge,
         "not_judged": _not_judged(folder) if len(summaries) == len(track.STEPS) else None,
-        "cost": {"calls": 0, "billed_usd": 0.0, "list_usd": 0.0, "note": "no model was called"},
+        "cost": _cost(folder, params),
     }
     body["seal"] = digest(body)
     write_atomic(folder / RECEIPT, dumps(body) + "\n")
@@ -661,7 +668,7 @@ def _files(folder: Path, steps: tuple[str, ...], step: str) -> list[str]:
 def _digest_of(path: Path) -> str | None:
     if not path.is_file():
         return None
-    return sqlite_digest(path) if path.name == "calls.sqlite" else sha256_file(path)
+    return sqlite_digest(path) if path.suffix == ".sqlite" else sha256_file(path)
 
 
 def sqlite_digest(path: Path) -> str:
@@ -735,6 +742,22 @@ def _judge(folder: Path) -> dict[str, Any] | None:
     return {key: row.get(key) for key in ("name", "version", "measured")} if row else None
 
 
+def _models(folder: Path) -> list[str]:
+    from kiokulab import metering
+
+    return metering.cost_of(folder)["models"]
+
+
+def _cost(folder: Path, params: Params) -> dict[str, Any]:
+    from kiokulab import metering
+
+    found = metering.cost_of(folder)
+    found.pop("models")
+    prompts = getattr(track_module(params.track), "prompts", None)
+    asked = any(metering.models_named(getattr(params, name, "")) for name in ("judge", "answerer", "grader"))
+    return {**found, "plumbing": hasattr(params, "model") and metering.is_plumbing(params), "prompts": prompts() if prompts and asked else {}}
+
+
 def _not_judged(folder: Path) -> dict[str, int] | None:
     try:
         metrics = json.loads((folder / "metrics.json").read_bytes())["metrics"]
@@ -755,7 +778,7 @@ def _show(receipt: Receipt, step: str) -> None:
         "wrote": ", ".join(f"{path} {sha[:8]}" for path, sha in summary.outputs.items() if "/" not in path) or f"{len(summary.outputs)} files",
         "units failed": ", ".join(summary.failed_units) or "none",
         "versions": f"kiokulab {receipt.versions.kit}, Python {receipt.versions.python}, {receipt.system} {receipt.versions.system.get('version')}",
-        "cost": f"{receipt.cost.calls} calls, {receipt.cost.billed_usd:.2f} USD: {receipt.cost.note}",
+        "cost": f"{receipt.cost.calls} calls, {receipt.cost.billed_usd or 'unknown'} USD: {receipt.cost.note}",
     }
     plain = "\n".join(f"{name:<13} {value}" for name, value in rows.items())
     if "IPython" not in sys.modules or sys.modules["IPython"].get_ipython() is None:

@@ -6,10 +6,8 @@ characters, direction marks and lone surrogates are shown as signs, and a long t
 
 from __future__ import annotations
 
-import base64
 import functools
 import json
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +17,9 @@ from typing import Any
 from kiokulab.files import read_jsonl, write_atomic
 from kiokulab.kioku import ANCHORS, RULES_VERSION, analyze
 from kiokulab.kioku.records import Persona
+from kiokulab.page import css, data_uri, image, plain, table
 
 HERE = Path(__file__).resolve().parent
-LONGEST = 600  # characters of a stored text that a report shows
 ROUTE_NAMES = {"raw": "Raw conversation", "requests": "Requests", "signaled": "Change signaled", "baseline": "Baseline"}
 LANGUAGES = {"en": "English", "ja": "Japanese"}
 HINTS = {  # what a metric counts, in the words of this kit
@@ -33,32 +31,6 @@ HINTS = {  # what a metric counts, in the words of this kit
 KINDS = {"stale": "an older version is still stored", "leaked": "asked to be forgotten, still stored", "missed": "the current version is not stored",
          "answer_stale": "the question is answered with an older version", "answer_leaked": "the question brings back forgotten content",
          "answer_wrong": "the question is answered wrong", "answer_none": "the question is not answered, although asked about a true fact"}
-
-
-# --- hostile text -------------------------------------------------------------------------------------------------
-
-
-def plain(text: Any, longest: int = LONGEST) -> str:
-    """`text` as a line that cannot act: control characters as their pictures (␀), direction marks and lone surrogates as
-    ⟨U+202E⟩, and a cut with a note of the whole length. It is not yet escaped for HTML."""
-    text = "" if text is None else str(text)
-    cut = text[:longest]
-    # lines stay lines; everything else that would be invisible, or turn the text around, is shown
-    shown = "".join(c if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else _sign(c) for c in cut)
-    return shown + (f" … (cut: {len(text):,} characters in all)" if len(text) > longest else "")
-
-
-def _sign(c: str) -> str:
-    if c == "\t":
-        return " "
-    if ord(c) < 0x20:
-        return chr(0x2400 + ord(c))
-    return f"⟨U+{ord(c):04X}⟩"
-
-
-def language_of(text: str) -> str | None:
-    """'ja' where a text has kana or kanji, for its lang attribute (so that kanji get Japanese forms)."""
-    return "ja" if any("\u3040" <= c <= "\u30ff" or "\u4e00" <= c <= "\u9fff" for c in text[:LONGEST]) else None
 
 
 # --- what a report tells about ------------------------------------------------------------------------------------
@@ -334,20 +306,14 @@ def pictures(story: Story) -> dict[str, tuple[Callable[[], bytes], str]]:
 
 @functools.cache
 def _environment():
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup, escape
+    from kiokulab.page import environment
 
-    def text(value: Any, longest: int = LONGEST) -> Markup:
-        shown = plain(value, longest)
-        lang = language_of(shown)
-        return Markup("<bdi{}>{}</bdi>").format(Markup(f' lang="{lang}"') if lang else "", escape(shown))
-
-    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(text=text, shown=lambda f, name: analyze.shown(name, f), counted=lambda f, name: plain(analyze.counted(name, f)),
-                               percent=lambda v: "n/a" if v is None else f"{100 * v:.1f}", index=analyze.index_shown)
-    environment.globals.update(METRICS=analyze.METRICS, PILLARS=analyze.PILLARS, TITLES=analyze.TITLES, HINTS=HINTS, LANGUAGES=LANGUAGES,
-                               ROUTES=ROUTE_NAMES, HIGHER=analyze.HIGHER)
-    return environment
+    made = environment(str(HERE))
+    made.filters.update(shown=lambda f, name: analyze.shown(name, f), counted=lambda f, name: plain(analyze.counted(name, f)),
+                        percent=lambda v: "n/a" if v is None else f"{100 * v:.1f}", index=analyze.index_shown)
+    made.globals.update(METRICS=analyze.METRICS, PILLARS=analyze.PILLARS, TITLES=analyze.TITLES, HINTS=HINTS, LANGUAGES=LANGUAGES,
+                        ROUTES=ROUTE_NAMES, HIGHER=analyze.HIGHER)
+    return made
 
 
 def _context(story: Story, needed: set[str]) -> dict[str, Any]:
@@ -356,7 +322,7 @@ def _context(story: Story, needed: set[str]) -> dict[str, Any]:
     context: dict[str, Any] = {
         "m": story.metrics, "c": story.comparison, "p": story.params, "run": story.folder.name, "routes": by_route(story),
         "conditions": [], "limitations": [], "cases": [], "figures": {}, "published": published(), "personas": story.personas,
-        "css": (HERE / "report.css").read_text(encoding="utf-8"),
+        "css": css(),
     }
     if needed & {"conditions", "all"}:
         context |= {"conditions": conditions(story), "limitations": limitations(story)}
@@ -371,8 +337,7 @@ def part(story: Story, name: str) -> str:
     template = _environment().get_template("report.html")
     context = template.new_context(_context(story, {name}))
     body = "".join(template.blocks[name](context))
-    style = (HERE / "report.css").read_text(encoding="utf-8")
-    return f'<style>{style}</style><div class="kiokulab cell">{body}</div>'
+    return f'<style>{css()}</style><div class="kiokulab cell">{body}</div>'
 
 
 def write(folder: str | Path, params: Any) -> Path:
@@ -386,7 +351,7 @@ def write(folder: str | Path, params: Any) -> Path:
     for name, (draw, alt) in made.items():
         data = draw()
         write_atomic(story.folder / "figures" / f"{name}.png", data)
-        context["figures"][name] = {"uri": "data:image/png;base64," + base64.b64encode(data).decode(), "alt": alt}
+        context["figures"][name] = {"uri": data_uri(data), "alt": alt}
     path = story.folder / "report.html"
     write_atomic(path, _environment().get_template("report.html").render(context))
     return path
@@ -400,20 +365,7 @@ def figure(story: Story, name: str) -> str:
     path = story.folder / "figures" / f"{name}.png"
     if not path.exists():
         return "<p>Not drawn: the oracle falls short, so no system may be compared.</p>"
-    alt = plain(pictures(story)[name][1], 2000)
-    return _environment().from_string('<img alt="{{ alt }}" style="max-width:100%" src="data:image/png;base64,{{ data }}">').render(
-        alt=alt, data=base64.b64encode(path.read_bytes()).decode())
-
-
-def table(rows: Sequence[Mapping[str, Any]], longest: int = 160) -> str:
-    """Rows with the same keys as an HTML table; every cell is escaped, cut and marked as Japanese where it is."""
-    heads = list(rows[0]) if rows else []
-    style = (HERE / "report.css").read_text(encoding="utf-8")
-    return _environment().from_string(
-        '<style>{{ css | safe }}</style><div class="kiokulab"><div class="scroll"><table class="left">'
-        "<thead><tr>{% for h in heads %}<th>{{ h | text(60) }}</th>{% endfor %}</tr></thead><tbody>"
-        "{% for r in rows %}<tr>{% for h in heads %}<td>{{ ('' if r[h] is none else r[h]) | text(longest) }}</td>{% endfor %}</tr>"
-        "{% else %}<tr><td>nothing</td></tr>{% endfor %}</tbody></table></div></div>").render(heads=heads, rows=rows, css=style, longest=longest)
+    return image(path.read_bytes(), pictures(story)[name][1])
 
 
 def ledger(persona: Persona) -> list[dict[str, Any]]:
