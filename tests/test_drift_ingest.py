@@ -7,7 +7,7 @@ from kiokulab.drift import arms, ingest
 from kiokulab.drift.generate import script_row
 from kiokulab.drift.ingest import Bridge, replay
 from kiokulab.drift.judge import grade
-from kiokulab.drift.params import DriftParams, describe_system
+from kiokulab.drift.params import DriftParams, default_systems, describe_system
 from kiokulab.drift.script import load_transcript, transcript_value
 from kiokulab.errors import InputError, UnitsFailed
 from kiokulab.files import write_jsonl
@@ -239,13 +239,29 @@ def test_a_file_stands_for_its_content_in_the_runs_identity(tmp_path):
     assert one == two and len(one["script"]) == 64
 
 
+def transcript_file(tmp_path, script, name="t.json"):
+    (tmp_path / name).write_text(json.dumps(transcript_value(replay(script, arms.make("mute", script)))))
+    (tmp_path / f"world-{name}").write_text(script.text())
+    return {"script": str(tmp_path / f"world-{name}"), "transcript": str(tmp_path / name)}
+
+
 def test_a_transcript_decides_nothing_for_an_anchor_beside_it(tmp_path):
-    (tmp_path / "t.json").write_text("{}")
+    files = transcript_file(tmp_path, mini())
     assert (
-        DriftParams(system="mute", transcript=str(tmp_path / "t.json")).deciding()
-        == DriftParams(system="mute").deciding()
+        DriftParams(system="mute", **files).deciding() == DriftParams(system="mute", script=files["script"]).deciding()
     )
-    assert DriftParams(system="transcript", transcript=str(tmp_path / "t.json")).deciding()["transcript"]
+    assert DriftParams(system="transcript", **files).deciding()["transcript"]
+    assert default_systems(DriftParams(**files))[0] == "transcript" and "tfidf" in default_systems(DriftParams())
+
+
+def test_bad_files_are_told_before_anything_starts(tmp_path):
+    files, others = transcript_file(tmp_path, mini()), transcript_file(tmp_path, mini(seed=2), "other.json")
+    with pytest.raises(InputError, match="the transcript answers the script"):
+        DriftParams(system="transcript", script=files["script"], transcript=others["transcript"]).deciding()
+    with pytest.raises(InputError, match="the field 'spec' is missing"):
+        DriftParams(script=files["transcript"]).deciding()
+    with pytest.raises(InputError, match="no script is given"):
+        DriftParams(system="transcript", transcript=files["transcript"]).deciding()
 
 
 def test_arms_are_described_before_systems_of_the_same_name():

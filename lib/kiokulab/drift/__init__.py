@@ -6,9 +6,19 @@ it asked. No language model takes part. Generated worlds, vocabularies and progr
 """
 
 from kiokulab.drift.params import DriftParams as PARAMS  # noqa: N811 - the name that params.track_module looks for
-from kiokulab.drift.params import describe_system
+from kiokulab.drift.params import default_systems, describe_system
 
-__all__ = ["ANCHORS", "DEFAULT_SYSTEMS", "EDITION", "PARAMS", "RULES_VERSION", "STEPS", "TRACK", "describe_system"]
+__all__ = [
+    "ANCHORS",
+    "DEFAULT_SYSTEMS",
+    "EDITION",
+    "PARAMS",
+    "RULES_VERSION",
+    "STEPS",
+    "TRACK",
+    "default_systems",
+    "describe_system",
+]
 
 TRACK = "drift"
 STEPS = ("1-generate", "2-ingest", "3-judge", "4-analyze")

@@ -443,6 +443,14 @@ def run(folder: Path | str, params: Any) -> list[dict[str, Any]]:
     return [line(found) for found in (mine, *theirs)]
 
 
+def refused(folder: Path | str) -> list[str]:
+    """Why this run must stand in no table: it is the oracle's, and it falls short. Empty where it may."""
+    found = json.loads((Path(folder) / "metrics.json").read_bytes())
+    if found["arm"] == "oracle" and found["passed"] < found["tasks"]:
+        return [f"the oracle passes {found['passed']} of {found['tasks']} tasks"]
+    return []
+
+
 def line(found: Row) -> dict[str, Any]:
     """One line of the ladder, as printed."""
     cells = {family["family"]: family["pass_rate"] for family in found["families"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,12 +73,39 @@ class DriftParams(Params):
         """As in `Params`; a file stands for itself by its content, not by where it lies, and a transcript that this
         system does not answer from (an anchor beside it) decides nothing."""
         values = super().deciding()
-        if self.system.strip().lower() != TRANSCRIPT:
+        answering = self.system.strip().lower() == TRANSCRIPT
+        if not answering:
             values["transcript"] = ""
+        elif bool(self.script) != bool(self.transcript):
+            missing = "script" if self.transcript else "transcript"
+            raise InputError(f"a transcript is graded by its script, and no {missing} is given", f"parameter {missing}")
         for name in ("script", "transcript"):
             if values[name]:
                 values[name] = sha256_file(values[name])
+        if values["script"]:
+            _check(self.script, values["script"], self.transcript if answering else "", values["transcript"])
         return values
+
+
+@cache
+def _check(script: str, script_sha256: str, transcript: str, transcript_sha256: str) -> None:
+    """Read the files as the steps will, so that a bad one is told before anything starts; once a process and content."""
+    from kiokulab.drift.script import load_script, load_transcript
+
+    world = load_script(script)
+    if transcript and (answered := load_transcript(transcript).script_digest) != world.digest:
+        raise InputError(
+            f"the transcript answers the script {ascii(answered)[:40]}, but this one is {world.digest}",
+            transcript,
+            "Give the script that it was made with",
+        )
+
+
+def default_systems(params: DriftParams) -> tuple[str, ...]:
+    """What is run where no system is named: all arms, or the transcript that is given beside the anchors."""
+    from kiokulab.drift import ANCHORS, DEFAULT_SYSTEMS
+
+    return (TRANSCRIPT, *ANCHORS) if params.transcript else DEFAULT_SYSTEMS
 
 
 def describe_system(name: str) -> dict[str, Any]:
