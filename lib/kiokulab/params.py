@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kiokulab.errors import InputError
 from kiokulab.files import digest, sha256_file
 
-UNDECIDING = frozenset({"jobs", "engine", "scheduler", "beside", "run_dir", "unit_timeout_s"})
+UNDECIDING = frozenset({"jobs", "engine", "scheduler", "beside", "run_dir", "unit_timeout_s", "budget_usd", "concurrency"})
 
 
 class Params(BaseModel):
@@ -83,7 +83,7 @@ class KiokuParams(Params):
     personas: int = Field(default=0, ge=0, description="how many personas; 0 = all, n = the first n taken alternately from the languages")
     route: Literal["raw", "requests", "signaled", "all"] = Field(default="raw", description="what the system is fed: the conversation, or requests")
     routing: Literal["none", "forget"] = Field(default="none", description="whether a forget request goes to the system's own forget call")
-    judge: str = Field(default="rules", pattern=r"^(rules|llm:.+|panel:.+)$", description="who decides whether a memory states a fact: rules, or llm:<model>")
+    judge: str = Field(default="rules", pattern=r"^(rules|llm:.+|panel:.+)$", description="who decides whether a memory states a fact: rules, llm:<model>, or panel:[<model>, <model>, <model>]")
     answerer: str = Field(default="extractive", pattern=r"^(extractive|llm:.+)$", description="who answers the check questions: extractive, or llm:<model>")
     grader: str = Field(default="rules", pattern=r"^(rules|llm:.+)$", description="who grades the answers: rules, or llm:<model>")
     embedder: str = Field(default="use", pattern=r"^(use|use-denoise|hash|st:.+)$", description="embedder: use, use-denoise, st:<folder or name>")
@@ -91,6 +91,10 @@ class KiokuParams(Params):
     budget_tokens: int = Field(default=1000, ge=1, description="tokens of context that the answerer may read")
     floor: float = Field(default=0.01, gt=0, le=1, description="lowest value of a pillar in the index")
     bootstrap: int = Field(default=2000, ge=0, description="bootstrap samples of an interval")
+    model: str = Field(default="extractive", min_length=1, description="language model that a memory system calls: extractive (built in, plumbing), or a name at the endpoint")
+    endpoint: str = Field(default="https://openrouter.ai/api/v1", description="base URL of the OpenAI-compatible endpoint of live runs")
+    budget_usd: float = Field(default=0.0, ge=0, description="dollars that a live run may cost; 0 = none given, and a live run asks for one")
+    concurrency: int = Field(default=8, ge=1, description="model calls under way at once")
 
 
 # --- tracks and places ------------------------------------------------------------------------------------------

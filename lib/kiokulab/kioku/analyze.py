@@ -512,6 +512,7 @@ def metrics(
     judge = next((r for r in rows if r["kind"] == "judge"), None)
     return {
         "schema": SCHEMA, "system": params.system, "route": headline,
+        **({"plumbing": True} if _plumbing({"system": params.system, "model": getattr(params, "model", "extractive")}) else {}),
         **{key: by_route[headline][key] for key in ("metrics", "pillars", "index", "live", "by_language", "beyond")},
         "by_route": by_route,
         "judge": {"name": judge["name"] if judge else None, "version": judge["version"] if judge else None,
@@ -595,6 +596,8 @@ def _beside(place: Path, folder: Path, mine: Sequence[Row], params: Any):
     if judges[0] != judges[1]:
         return f"it was judged by {judges[1]}, this run by {judges[0]}"
     theirs = parameters(place)
+    if _plumbing(theirs) != _plumbing({"system": params.system, "model": params.model}):
+        return "one of the two was fed by the built-in model: plumbing, which never shares a table with results"
     for name in ("answerer", "grader", "routing", "k", "budget_tokens", "embedder"):
         if name in theirs and theirs[name] != getattr(params, name):
             return f"{name} is {theirs[name]!r} there and {getattr(params, name)!r} here"
@@ -602,6 +605,17 @@ def _beside(place: Path, folder: Path, mine: Sequence[Row], params: Any):
     route = theirs.get("route") or params.route
     counted = metrics(rows, personas, params.model_copy(update={"system": system, "route": route}), events=events, failed=failed)
     return compare.Run(system, place.name, counted, units_of(rows, personas))
+
+
+def _plumbing(parameters: Mapping[str, Any]) -> bool:
+    """Whether a run with these parameters had its system fed by the built-in model."""
+    from kiokulab import metering
+    from kiokulab.params import KiokuParams
+
+    try:
+        return metering.is_plumbing(KiokuParams().model_copy(update=dict(parameters)))
+    except InputError:  # a system that this checkout does not know: read from its file, it called no model
+        return False
 
 
 def parameters(folder: str | Path) -> dict[str, Any]:
@@ -690,7 +704,7 @@ def line(system: str, metrics: Row) -> dict[str, Any]:
 def summary(folders: Sequence[str | Path]) -> str:
     """The table for the terminal: three lines a system and route (figure; k/n; 95 % interval)."""
     heads = ["System", "Index", "Recall", "Update", "Old kept", "Forget viol.", "Noise", "Lang. mism.", "Questions", "Compression"]
-    table, notes, faults = [heads], [], []
+    table, plumbing, notes, faults = [heads], [], [], []
     for folder in folders:
         path = Path(folder) / "metrics.json"
         if not path.exists():
@@ -702,7 +716,10 @@ def summary(folders: Sequence[str | Path]) -> str:
 
             faults += oracle_faults(found)
         for route, part in found["by_route"].items():
-            table += _three_lines(found["system"], route, part)
+            if found.get("plumbing"):
+                plumbing += _three_lines(f"[{found['system']}]", route, part)
+            else:
+                table += _three_lines(found["system"], route, part)
             if part["index"]["empty_store"]:
                 notes.append(f"{found['system']}, {route}: nothing is stored; the index still gives that about 31.6")
             notes += [f"{found['system']}, {route}, {name}: n/a, {f['reason']}" for name, f in part["metrics"].items()
@@ -714,6 +731,9 @@ def summary(folders: Sequence[str | Path]) -> str:
     if faults:
         return ("REFUSED: the oracle falls short, so the harness is broken and not the systems:\n"
                 + "\n".join(f"  {fault}" for fault in faults))
+    if plumbing:
+        table += plumbing
+        notes.insert(0, "[in brackets]: plumbing, no result: the system was fed by the built-in model, which copies sentences")
     widths = [max(len(row[i]) for row in table) for i in range(len(heads))]
     text = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))).rstrip()
             for row in table]

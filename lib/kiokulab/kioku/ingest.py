@@ -45,7 +45,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kiokulab import embed, systems, text, units
+from kiokulab import embed, metering, systems, text, units
 from kiokulab.errors import InputError, UnitsFailed
 from kiokulab.files import iterate_jsonl, write_jsonl
 from kiokulab.kioku import residue
@@ -443,8 +443,13 @@ def ingest_unit(unit: dict) -> dict[str, list[dict]]:
         with ExitStack() as stack:
             declared = systems.describe(unit["system"], unit["settings"])
             planned = calls(persona, unit["route"], declared["feeds"], unit["routing"], declared["dates"])
-            endpoint = None
-            if declared["embeddings"]:
+            endpoint = unit.get("endpoint")  # of a run that asks a language model
+            if endpoint is not None:
+                from kiokulab import meter
+
+                if meter.begin_unit(endpoint)["stopped"]:
+                    raise SystemFailure("not run: budget")
+            elif declared["embeddings"]:
                 from kiokulab import meter
 
                 serving = stack.enter_context(meter.serve_embeddings(embed.get(unit["embedder"])))
@@ -594,7 +599,12 @@ def run(folder: str | os.PathLike, params: Any) -> list[dict]:
         environments.ensure(environment)  # once, and not by each unit
     place = folder / "units" / "2-ingest"
     embedder = planned[0]["settings"].get("embedder")  # of a system that embeds in the unit's own process
-    with embed.loaded_once(embedder) if embedder and len(planned) > 2 else nullcontext():
+    with (
+        embed.loaded_once(embedder) if embedder and len(planned) > 2 else nullcontext(),
+        metering.step_session(folder, params, "2-ingest") as session,
+    ):
+        if session is not None:
+            planned = [{**unit, "endpoint": session.endpoint(unit["unit"])} for unit in planned]
         outcome = units.run_units(
             "kiokulab.kioku.ingest:ingest_unit",
             planned,
@@ -604,8 +614,9 @@ def run(folder: str | os.PathLike, params: Any) -> list[dict]:
             scheduler=params.scheduler,
             timeout_s=params.unit_timeout_s,
         )
-    if not outcome.finished:
-        raise UnitsFailed(outcome.failed)
+        metering.settle(session, outcome, planned)
+        if not outcome.finished:
+            raise UnitsFailed(outcome.failed)
     rows = {key: list(units.assemble(place, key)) for key in ("memories", "contexts", "events")}
     for key, value in rows.items():
         write_jsonl(folder / f"{key}.jsonl", value)

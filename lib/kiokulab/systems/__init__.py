@@ -27,7 +27,6 @@ from kiokulab.files import sha256_file
 FOLDER = Path(__file__).resolve().parent
 # names that later work adds: known, so that a typing error in one of them is told from an unknown system
 NOT_BUILT = {
-    "mem0": "its extraction needs a language model behind the meter; mem0-verbatim is built",
     "langmem": "",
     "byterover": "",
     "hindsight": "",
@@ -144,7 +143,7 @@ def resolve(text: str) -> Resolution:
     known = {_plain(name): name for name in [*NOT_BUILT, *adapters()]}
     typed = _plain(text)
     name, note = known.get(typed), None
-    if name is None and typed:
+    if name is None and len(typed) > 3:  # three letters are near too much
         near = sorted(((difflib.SequenceMatcher(None, typed, other).ratio(), other) for other in known), reverse=True)
         # one clear match: close to the best, and nothing else nearly as close
         if near and near[0][0] >= 0.8 and (len(near) == 1 or near[0][0] - near[1][0] >= 0.06):

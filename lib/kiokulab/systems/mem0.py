@@ -10,7 +10,7 @@ from typing import Any
 
 from kiokulab.systems.base import Hit, Ingested, Item, Memory, Results, Session, System, SystemFailure, Unsupported
 
-SYSTEMS = {"mem0-verbatim": "Mem0Verbatim"}
+SYSTEMS = {"mem0-verbatim": "Mem0Verbatim", "mem0": "Mem0"}
 
 EVERYTHING = 1_000_000  # get_all and search stop at 20 unless they are told a number
 
@@ -61,7 +61,11 @@ class Mem0Verbatim(System):
         self._complaints = _Complaints()
         logging.getLogger("mem0").addHandler(self._complaints)
         with urllib.request.urlopen(f"{endpoint}/models", timeout=30) as answer:
-            model = json.load(answer)["data"][0]
+            offered = json.load(answer)["data"]
+        model = next(row for row in offered if "dimensions" in row)
+        llm = {"model": next((row["id"] for row in offered if "dimensions" not in row), None), **self.llm_config()}
+        if self.infer and llm["model"] is None:
+            raise SystemFailure("Mem0 needs a language model to extract with, and this run has none", "not_ready")
         access = {"openai_base_url": endpoint, "api_key": "not-a-key"}
         dims = model["dimensions"]  # both places: a store that was made for 1536 fails only at its first use
         store = {
@@ -71,13 +75,17 @@ class Mem0Verbatim(System):
         }
         self.memory = Mem0.from_config(
             {
-                "llm": {"provider": "openai", "config": {"model": "none", **access}},
+                "llm": {"provider": "openai", "config": {**llm, "model": llm["model"] or "none", **access}},
                 "embedder": {"provider": "openai", "config": {"model": model["id"], "embedding_dims": dims, **access}},
                 "vector_store": {"provider": "qdrant", "config": {**store, "on_disk": True}},
                 "history_db_path": os.path.join(workdir, "history.db"),
             }
         )
         self._complaints.take()
+
+    def llm_config(self) -> dict[str, Any]:
+        """What Mem0's model class is given beside the model's name."""
+        return {}
 
     def close(self) -> None:
         self.memory.close()  # the SQLite file only
@@ -138,3 +146,17 @@ class Mem0Verbatim(System):
         """Mem0's random id → a number in the order of storing, from its own history: alike in every run."""
         rows = self.memory.db.connection.execute("SELECT memory_id FROM history WHERE event = 'ADD' ORDER BY rowid")
         return {id: f"m{number:06d}" for number, (id,) in enumerate(rows, 1)}
+
+
+class Mem0(Mem0Verbatim):
+    """`add(..., infer=True)`, Mem0's default: a language model takes facts out of the messages, and only they are stored."""
+
+    name = "mem0"
+    model = "required"
+    keeps = "some"
+    # threshold 0.1 is Mem0's own. Its 2000 tokens for a reply cut long sessions in the middle of their JSON, which Mem0 then drops
+    settings = {"threshold": 0.1, "collection": "memories", "max_tokens": 16000}
+    infer = True
+
+    def llm_config(self) -> dict[str, Any]:
+        return {"max_tokens": self.config["max_tokens"]}

@@ -1,0 +1,156 @@
+"""Which model calls a step of a run makes, and the meter opened for them.
+
+The record of a step lies in `units/<step>/calls.sqlite` while it is worked on: that is where a stopped step goes on, and an answer
+that is in it is never asked for again. When the step is done its rows are written in order to the top of the run folder:
+`calls.sqlite` for 2-ingest (what memory systems asked), `judge-calls.sqlite` for 3-judge (what the kit asked).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from kiokulab import calls, meter
+from kiokulab.errors import BudgetReached, InputError, VerificationFailed
+
+EXTRACTIVE = "extractive"
+RECORDS = {"2-ingest": "calls.sqlite", "3-judge": "judge-calls.sqlite"}
+REPLAY = "KIOKULAB_REPLAY"  # environment: folder of the run whose recorded calls answer, and nothing else
+
+
+def models_named(text: str) -> list[str]:
+    """The models in a judge, answerer or grader: "llm:<model>" names one, "panel:[a, b, c]" several, anything else none."""
+    if text.startswith("llm:"):
+        return [text.removeprefix("llm:").strip()]
+    if text.startswith("panel:"):
+        return [name.strip().strip("'\"") for name in text.removeprefix("panel:").strip().strip("[]").split(",") if name.strip()]
+    return []
+
+
+def system_model(params: Any) -> str | None:
+    """The language model that the run's system calls; None where it calls none."""
+    from kiokulab import systems
+
+    declared = systems.describe(systems.resolve(params.system).name, dict(params.settings))
+    return params.model if declared["model"] == "required" else None
+
+
+def models_of(step: str, params: Any) -> list[str]:
+    """Models that a step may ask, each once, in order; none for a step that asks none."""
+    if step == "2-ingest":
+        model = system_model(params)
+        return [] if model is None else [model]
+    if step == "3-judge":
+        return list(dict.fromkeys(name for text in (params.judge, params.answerer, params.grader) for name in models_named(text)))
+    return []
+
+
+def is_plumbing(params: Any) -> bool:
+    """Whether the run's system was fed by the built-in model: then its figures show that the parts fit, and are no result."""
+    return getattr(params, "model", EXTRACTIVE) == EXTRACTIVE and system_model(params) is not None
+
+
+def is_live(params: Any) -> bool:
+    """Whether a run asks an endpoint at all."""
+    return any(model != EXTRACTIVE for step in RECORDS for model in models_of(step, params))
+
+
+def check(params: Any, replay: bool | None = None) -> None:
+    """Raise InputError where a run's models cannot be asked, before anything starts."""
+    replay = bool(os.environ.get(REPLAY)) if replay is None else replay
+    for step in RECORDS:
+        for name in models_of(step, params):
+            if not name or any(c.isspace() for c in name):
+                raise InputError(f"{name!r} is no name of a model", step)
+    if EXTRACTIVE in models_of("3-judge", params):
+        raise InputError("the built-in model extracts and does not judge", "judge, answerer, grader", "Use rules, extractive, or llm:<model>")
+    if not is_live(params) or replay:
+        return
+    meter.host_of(params.endpoint)
+    if params.engine != "local":
+        raise InputError("a run that asks models runs on this machine: the meter is on its loopback", "engine", "Use ENGINE=local")
+    if not params.budget_usd:
+        raise InputError("a run that asks models needs a budget", "budget_usd", "BUDGET=5 lets it spend five dollars. make cost says what to expect")
+
+
+def opening(folder: str | os.PathLike, params: Any, step: str) -> meter.Opening | None:
+    """What the meter is opened with for a step of the run in `folder`; None where the step asks no model."""
+    models = models_of(step, params)
+    if not models:
+        return None
+    check(params)
+    folder = Path(folder)
+    place = folder / "units" / step / calls.NAME
+    mode = "replay" if os.environ.get(REPLAY) else "embedded" if models == [EXTRACTIVE] else "live"
+    if mode == "replay" and not place.exists():
+        source = Path(os.environ[REPLAY]) / RECORDS[step]
+        if not source.is_file():
+            raise InputError("the run has no record of the calls of this step", str(source), "Only a run that asked models has one")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, place)
+    spent = calls.totals([folder / "units" / other / calls.NAME for other in RECORDS if other != step])
+    return meter.Opening(
+        run=folder.name, record=str(place.resolve()), mode=mode, upstream=params.endpoint if mode == "live" else "", models=models,
+        budget=format(Decimal(str(params.budget_usd)), "f") if params.budget_usd and mode == "live" else None, spent=format(spent["billed"], "f"),
+        embedder=params.embedder if step == "2-ingest" else "", concurrency=params.concurrency,
+    )
+
+
+@contextmanager
+def step_session(folder: str | os.PathLike, params: Any, step: str) -> Iterator[meter.Session | None]:
+    """The meter for a step, None where it asks no model. At a good end the step's record is put in order at the top of the run
+    folder; one that ends by an exception keeps its record as the point from which it goes on."""
+    folder, opened = Path(folder), opening(folder, params, step)
+    if opened is None:
+        yield None
+        return
+    with meter.session(opened) as session:
+        yield session
+    calls.assemble(opened.record, folder / RECORDS[step])
+
+
+def settle(session: meter.Session | None, outcome: Any, planned: Sequence[dict]) -> None:
+    """After a fan-out: raise BudgetReached with what was not run where the budget stopped a call, and VerificationFailed with the
+    difference where a replay asked what is not recorded. Whatever the units made of it, such a step is not done."""
+    if session is None:
+        return
+    status = session.status()
+    if status["unseen"]:
+        raise VerificationFailed(status["unseen"])
+    if status["stopped"]:
+        raise BudgetReached(
+            f"{status['stopped']}; {without_result(outcome, planned)}. No figure is claimed. What was answered is kept: the same command with a "
+            "higher BUDGET goes on from there, and nothing is paid twice"
+        )
+
+
+def without_result(outcome: Any, planned: Sequence[dict]) -> str:
+    """Units that a stop left undone, for a message."""
+    left = [unit["unit"] for unit in planned if unit["unit"] not in set(outcome.finished)]
+    return f"not run: {len(left)} of {len(planned)} units: {', '.join(left)}"
+
+
+def cost_of(folder: str | os.PathLike) -> dict[str, Any]:
+    """Receipt fields from a run's records: calls, attempts, billed_usd, list_usd (text; None where unknown), tokens, models, note."""
+    folder = Path(folder)
+    total = calls.totals([path if path.is_file() else folder / "units" / step / calls.NAME for step, name in RECORDS.items() for path in [folder / name]])
+    live = total["attempts"] > 0 and total["modes"] != ["embedded"]
+    if not total["attempts"]:
+        note = "no model was called"
+    elif not live:
+        note = "the built-in model alone was called: plumbing, no result; nothing was billed"
+    else:
+        missing = [f"{total[name]} of {total['attempts']} attempts have no {words}" for name, words in (("unbilled", "billed cost"), ("unlisted", "list price")) if total[name]]
+        note = "; ".join(missing + ["the sums are of what is known"]) if missing else "all attempts are in the sums"
+    every = total["attempts"]
+    return {
+        "calls": total["calls"], "attempts": every, "answered": total["answered"], "prompt_tokens": total["prompt_tokens"], "completion_tokens": total["completion_tokens"],
+        "billed_usd": format(total["billed"], "f") if live and total["unbilled"] < every else None if live else "0",
+        "list_usd": format(total["list"], "f") if live and total["unlisted"] < every else None if live else "0",
+        "models": total["models"], "note": note,
+    }
