@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from verdict_mini import record, write
 
@@ -115,12 +115,14 @@ def test_only_wanted_records_are_made(tmp_path):
     assert [q.id for q in dataset.stream(path, {"c", "a"})] == ["a", "c"]
 
 
+@settings(deadline=None)
 @given(st.datetimes(min_value=__import__("datetime").datetime(1900, 1, 1)))
 def test_a_date_survives_both_ways(when):
     iso = when.replace(second=0, microsecond=0).isoformat() + "+00:00"
     assert dataset.parse_date(dataset.show_date(iso), "here") == iso
 
 
+@settings(deadline=None)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda c: st.lists(c, max_size=4) | st.dictionaries(st.sampled_from(sorted(record())), c, max_size=4), max_leaves=8))
 def test_whatever_a_record_is_it_is_refused_and_not_a_crash(value):
     row = {**record(), **value} if isinstance(value, dict) else value

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kiokulab.verdict import TYPES, grade
@@ -25,6 +25,7 @@ def test_what_was_not_judged_cannot_slip_into_a_rate():
         grade.accuracy([{"id": "a", "type": TYPES[0], "correct": None}])
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([True, False, None]), max_size=4))
 def test_a_panel_never_guesses(votes):
     verdict = grade.majority(votes)

@@ -1,7 +1,7 @@
 import csv
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kiokulab.errors import InputError
@@ -18,6 +18,7 @@ def test_thirty_of_five_hundred_are_the_pilots_seats():
     assert sample.quotas(LONGMEMEVAL, 30) == dict(zip(LONGMEMEVAL, (8, 8, 5, 4, 3, 2)))
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 200), min_size=1, max_size=7), st.integers(1, 50))
 def test_seats_add_up_stay_within_one_of_the_quota_and_never_exceed_a_stratum(counts, n):
     total = sum(counts.values())

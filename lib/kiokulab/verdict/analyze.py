@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from kiokulab import stats
+from kiokulab.errors import InputError
 from kiokulab.files import dumps, iterate_jsonl, read_jsonl, write_atomic
 from kiokulab.verdict import TYPES, generate
 from kiokulab.verdict.dataset import Question
@@ -189,16 +190,15 @@ def latency(events: Iterable[Mapping[str, Any]], answers: Iterable[Mapping[str, 
 # --- the whole ----------------------------------------------------------------------------------------------------
 
 
-def metrics(rows: Sequence[Mapping[str, Any]], judge: Mapping[str, Any], head: Mapping[str, Any], recall: Mapping[str, Any], spent: Mapping[str, Any] | None,
-            params: VerdictParams) -> dict[str, Any]:
+def metrics(rows: Sequence[Mapping[str, Any]], judge: Mapping[str, Any], head: Mapping[str, Any], recall: Mapping[str, Any], spent: Mapping[str, Any] | None) -> dict[str, Any]:
     """metrics.json of a run (see the module's head). `rows`: judgement rows of kind "answer"; `judge`: the row of kind "judge"."""
     from kiokulab.verdict import RULES_VERSION
 
-    overall, contested = rate(rows), head["disputed"]
+    overall, contested, asked = rate(rows), head["disputed"], head["run"]
     left_out = sorted(row["id"] for row in rows if row["id"] in contested)
     present = [kind for kind in TYPES if any(row["type"] == kind for row in rows)]
     return {
-        "accuracy": {"overall": overall, "task_averaged": task_average(rows, params.bootstrap, params.seed),
+        "accuracy": {"overall": overall, "task_averaged": task_average(rows, asked["bootstrap"], asked["seed"]),
                      "by_type": {kind: rate([row for row in rows if row["type"] == kind]) for kind in present}, "abstention": rate([row for row in rows if row["abstention"]])},
         "without_disputed": {**rate([row for row in rows if row["id"] not in contested]), "left_out": left_out},
         "worst": _plain(stats.wilson(overall["k"], overall["n"] + overall["not_judged"])),
@@ -206,32 +206,22 @@ def metrics(rows: Sequence[Mapping[str, Any]], judge: Mapping[str, Any], head: M
         "readings": readings(rows), "panel": panel(rows), "retrieval": dict(recall), "cost": spent,
         "conditions": {"data": head["name"], "data_sha256": head["sha256"], "official_data": head["official"], "records": head["records"], "n": len(rows),
                        "sample_digest": head["sample"]["digest"], "sample_by": head["sample"]["by"], "reader": judge["reader"], "judge": judge["name"], "panel": judge["panel"],
-                       "official_prompts": judge["prompts"]["official_prompts"], "prompts": judge["prompts"]["digest"], "embedder": params.embedder,
-                       "top_sessions": params.top_sessions, "k": params.k, "isolation": isolation(params.system), "limit_s": params.unit_timeout_s, "rules_version": RULES_VERSION},
+                       "official_prompts": judge["prompts"]["official_prompts"], "prompts": judge["prompts"]["digest"], "embedder": asked["embedder"],
+                       "top_sessions": asked["top_sessions"], "k": asked["k"], "isolation": isolation(asked["system"]), "limit_s": asked["unit_timeout_s"], "rules_version": RULES_VERSION},
         "metrics": {"accuracy": overall}}
 
 
-def load(folder: Path, params: VerdictParams) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """(answer rows of judgements.jsonl, metrics) of a run folder."""
+def load(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """(answer rows of judgements.jsonl, metrics) of a run folder, from its files alone."""
     from kiokulab.verdict.judge import pairs
 
     judge, *rows = read_jsonl(folder / "judgements.jsonl")
-    head = generate.read(folder)[0]
-    return rows, metrics(rows, judge, head, retrieval(pairs(folder)), cost(recorded_calls(folder), len(rows)), params)
+    return rows, metrics(rows, judge, generate.read(folder)[0], retrieval(pairs(folder)), cost(recorded_calls(folder), len(rows)))
 
 
-def params_of(folder: Path) -> VerdictParams:
-    """The parameters of a finished or running run, from its receipt. Files stand there by content, so their paths are gone."""
-    from kiokulab.receipts import read_receipt
-
-    known = {name: value for name, value in read_receipt(folder).parameters.items() if name in VerdictParams.model_fields}
-    return VerdictParams.checked({**known, **{name: "" for name in ("data", "ids", "official_repo", "disputed")}})
-
-
-def rederive(folder: str | Path, params: VerdictParams | None = None) -> dict[str, Any]:
+def rederive(folder: str | Path) -> dict[str, Any]:
     """metrics.json again from the rows (verification compares)."""
-    folder = Path(folder)
-    return load(folder, params or params_of(folder))[1]
+    return load(Path(folder))[1]
 
 
 def run(folder: str | Path, params: VerdictParams) -> list[dict[str, Any]]:
@@ -239,7 +229,7 @@ def run(folder: str | Path, params: VerdictParams) -> list[dict[str, Any]]:
     from kiokulab.verdict import report
 
     folder = Path(folder)
-    _, found = load(folder, params)
+    _, found = load(folder)
     write_atomic(folder / "metrics.json", dumps(found) + "\n")
     write_atomic(folder / "latency.json", dumps(latency(read_jsonl(folder / "events.jsonl"), read_jsonl(folder / "answer-events.jsonl"))) + "\n")
     write_atomic(folder / "comparison.json", dumps(compare(folder, [Path(place) for place in params.beside])) + "\n")
@@ -252,7 +242,7 @@ def table(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     accuracy, average = found["accuracy"], found["accuracy"]["task_averaged"]
     rows = [{"figure": "overall", **_cells(accuracy["overall"])},
             {"figure": f"task-averaged over {average['types']} types", "right": "", "share": _percent(average["value"]), "95 % interval": _interval(average), "not judged": ""}]
-    rows += [{"figure": kind, **_cells(one)} for kind, one in accuracy["by_type"].items()]
+    rows += [{"figure": kind, **_cells(one)} for kind in TYPES if (one := accuracy["by_type"].get(kind))]
     rows.append({"figure": "abstention (counted in its type too)", **_cells(accuracy["abstention"])})
     if found["without_disputed"]["left_out"]:
         rows.append({"figure": f"overall without {len(found['without_disputed']['left_out'])} disputed gold answers", **_cells(found["without_disputed"])})
@@ -307,9 +297,8 @@ def compare(folder: Path, beside: Sequence[Path]) -> dict[str, Any]:
     runs, refused = {folder.parent.name: (mine, _verdicts(folder))}, {}
     for place in beside:
         try:
-            params = params_of(place)
-            theirs = (json.loads((place / "metrics.json").read_bytes()) if (place / "metrics.json").exists() else load(place, params)[1])
-        except (OSError, KeyError, AttributeError, ValueError):
+            theirs = load(place)[1]
+        except (OSError, KeyError, ValueError, InputError):
             refused[place.parent.name] = "not finished"
             continue
         name = place.parent.name if place.parent.name not in runs else f"{place.parent.name} {place.name[:6]}"

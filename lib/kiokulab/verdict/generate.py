@@ -96,17 +96,21 @@ def disputed(params: VerdictParams) -> dict[str, str]:
 
 
 def draw(params: VerdictParams) -> tuple[Path, dict[str, Any]]:
-    """The file of a run, and the head row of its dataset.jsonl: source, counts, the drawn ids and their digest."""
+    """The file of a run, and the head row of its dataset.jsonl: source, counts, the drawn ids and their digest, and what of the
+    parameters the figures need, so that the files of a run say all that its figures are derived from."""
     path, known = source(params)
     rows = dataset.manifest(path)
     if params.ids:
-        ids = sample.from_file(params.ids, rows)
-    else:
-        ids = sample.draw(rows, 0 if params.questions >= len(rows) and not params.data else params.questions, params.seed)
+        ids, by = sample.from_file(params.ids, rows), "id file"
+    elif 0 < params.questions < len(rows):
+        ids, by = sample.draw(rows, params.questions, params.seed), f"hash, seed {params.seed}"
+    else:  # a file with fewer questions than asked for is asked whole, and the report says how many those are
+        ids, by = sample.draw(rows, 0, params.seed), "taking all"
     types = {row["id"]: row["type"] for row in rows}
     count = lambda names: {kind: found for kind in TYPES if (found := Counter(types[name] for name in names)[kind])}
-    return path, {"kind": "source", "file": path.name, **known, "records": len(rows), "disputed": {name: why for name, why in sorted(disputed(params).items()) if name in types}, "types": count(types), "abstention": sum(row["abstention"] for row in rows),
-                  "sample": {"ids": ids, "digest": sample.digest_of(ids), "by": "id file" if params.ids else f"hash, seed {params.seed}",
+    run = {name: getattr(params, name) for name in ("system", "embedder", "top_sessions", "k", "unit_timeout_s", "seed", "bootstrap")}
+    return path, {"kind": "source", "run": run, "file": path.name, **known, "records": len(rows), "disputed": {name: why for name, why in sorted(disputed(params).items()) if name in types}, "types": count(types), "abstention": sum(row["abstention"] for row in rows),
+                  "sample": {"ids": ids, "digest": sample.digest_of(ids), "by": by,
                              "types": count(ids), "abstention": sum("_abs" in name for name in ids)}}
 
 

@@ -32,7 +32,7 @@ class VerdictParams(Params):
     system: str = Field(default="plain-rag", min_length=1, description="full-context, plain-rag, bm25, oracle-sessions, or a memory system of the kit")
     data: str = Field(default="", description="path of a LongMemEval file to use instead of the edition's questions")
     label: str = Field(default="", description="what a file is whose sha256 is not a known release; an unknown file without a label is refused")
-    questions: int = Field(default=30, ge=0, description="size of the stratified sample; 0 = all questions")
+    questions: int = Field(default=30, ge=0, description="size of the stratified sample; 0, or more than there are = all questions")
     ids: str = Field(default="", description="path of a file with one question_id a line, to mirror somebody else's sample")
     top_sessions: int = Field(default=10, ge=1, description="sessions that plain-rag and bm25 pass to the reader")
     k: int = Field(default=30, ge=1, description="results asked of a memory system's search")

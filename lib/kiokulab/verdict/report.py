@@ -95,7 +95,7 @@ def systems_table(compared: dict[str, Any]) -> list[dict[str, Any]]:
 
 def pairs_table(compared: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"pair": f"{row['a']} : {row['b']}", "only the first right": row["only_a"], "only the second": row["only_b"], "p (exact McNemar)": "" if row["p"] is None else f"{row['p']:.4f}",
-             f"p (Holm, {len(compared['pairs'])} pairs)": "" if row["holm"] is None else f"{row['holm']:.4f}", "read as": row["verdict"]} for row in compared["pairs"]]
+             f"p (Holm, {len(compared['pairs'])} pair{'' if len(compared['pairs']) == 1 else 's'})": "" if row["holm"] is None else f"{row['holm']:.4f}", "read as": row["verdict"]} for row in compared["pairs"]]
 
 
 def refused_table(compared: dict[str, Any]) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ def cost_table(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def latency_table(folder: Path) -> list[dict[str, Any]]:
-    say = lambda one: f"{one['value']:.3f}" + ("" if one["low"] is None else f" ({one['low']:.3f} to {one['high']:.3f})")
+    say = lambda one: f"{one['value']:.3g}" + ("" if one["low"] is None else f" ({one['low']:.3g} to {one['high']:.3g})")
     return [{"seconds": name, "questions": one["n"], "median (95 %)": say(one["median"]), "90th percentile (95 %)": say(one["p90"])} for name, one in _json(folder / "latency.json").items()]
 
 
