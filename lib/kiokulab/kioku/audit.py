@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kiokulab import text as texts
-from kiokulab.kioku.records import Fact, Persona, TurnLabel, Version
+from kiokulab import values
+from kiokulab.kioku.records import Evidence, Fact, Persona, SessionRecord, TurnLabel, Version
+from kiokulab.kioku.relative import resolve
 from kiokulab.kioku.template import holds
 
 RULES = {
@@ -33,6 +35,15 @@ RULES = {
     "text": "no utterance, question or ledger sentence is empty",
     "counts": "numbers of facts, sessions, changes and requests are those of the edition's parameters (a warning)",
 }
+# For editions written by hand, whose utterances may state a version without holding its forms (labels that templates have not).
+WRITTEN_RULES = {
+    "relative": "a date relative to the session's stands in the utterance, can mean the date that its label says, and is the version's",
+    "implied": "the words that imply a version stand in the utterance, whose forms do not say it outright",
+    "elliptic": "the values of an elliptic statement stand in it, what they are about in one of the three utterances before",
+    "cascade": "a fact that another's change made out of date names that change, ends with it, and nobody says that it ended",
+    "mistaken": "a replaced version that is repeated after its time is the assistant's mistake, and the user corrects it",
+}
+REACH = 3  # utterances back in which an elliptic statement may have its anchor
 # Whose sentence it is: a near miss has to name one of these. Deliberately wider than the generator's own lists.
 OTHERS = {
     "en": "mother father mum mom dad sister brother neighbour neighbor colleague coworker boss cousin aunt uncle friend flatmate roommate niece "
@@ -129,6 +140,8 @@ def audit_persona(persona: Persona, parameters: dict) -> list[Fault]:
     _ledger(persona, order, fault)
     _utterances(persona, order, facts, versions, fault)
     _stated(persona, order, fault)
+    _evidence(persona, order, versions, fault)
+    _cascades(persona, order, versions, fault)
     _questions(persona, fault)
     _distinguishable(persona, fault)
     _counts(persona, parameters, fault)
@@ -173,7 +186,7 @@ def _ledger(persona: Persona, order: dict[str, int], fault) -> None:
                 fault("versions", f"{fact.id}: version {new.n} does not begin after version {old.n}")
             if not any({_key(x) for x in a}.isdisjoint(_key(x) for x in b) for a, b in zip(old.surface.values, new.surface.values, strict=False)):
                 fault("versions", f"{fact.id}: versions {old.n} and {new.n} cannot be told apart by any value")
-        if fact.versions and fact.versions[-1].valid_to is not None:
+        if fact.versions and fact.versions[-1].valid_to is not None and fact.cascade is None:
             fault("versions", f"{fact.id}: the last version has an end")
         if fact.forget is not None and fact.forget not in order:
             fault("references", f"{fact.id}: there is no session {fact.forget} to forget it in")
@@ -193,6 +206,7 @@ def _utterances(persona: Persona, order, facts, versions, fault) -> None:
             if not turns:
                 fault("forget_request", f"{fact.id}: no utterance of {session.id} asks to forget it", session.id)
             forgotten_at[fact.id] = (order[session.id], turns[0] if turns else len(session.turns))
+    ends = {name: _end(persona, order, name, *versions[name]) for name in versions if versions[name][1].valid_to in order}
     for position, session in enumerate(persona.sessions):
         for index, turn in enumerate(session.turns):
             where = (session.id, index)
@@ -215,7 +229,7 @@ def _utterances(persona: Persona, order, facts, versions, fault) -> None:
                     continue
                 if position < order.get(version.valid_from, -1):
                     fault("too_early", f"states {name}, which is valid from {version.valid_from} only", *where)
-                elif version.valid_to is not None and position >= order.get(version.valid_to, len(order)):
+                elif (position, index) > ends.get(name, (len(order), 0)) and name not in (turn.mistaken or []):
                     fault("replaced", f"states {name}, which {version.valid_to} replaced", *where)
                 elif fact.id in forgotten_at and (position, index) > forgotten_at[fact.id]:
                     fault("forgotten", f"states {name} after the request to forget it", *where)
@@ -228,6 +242,14 @@ def _utterances(persona: Persona, order, facts, versions, fault) -> None:
                     fault("near_miss", f"is labelled to state {', '.join(turn.states)}", *where)
                 if not _names_somebody_else(turn.text, persona.language):
                     fault("near_miss", "names nobody else, so it reads as a fact about the user", *where)
+
+
+def _end(persona: Persona, order: dict[str, int], name: str, fact: Fact, version: Version) -> tuple[int, int]:
+    """Position (session, utterance) of the last word before `version` is replaced: what replaces it is said in the utterance after."""
+    successor = f"{fact.id}.{version.n + 1}" if version.n < len(fact.versions) else fact.cascade
+    session = persona.sessions[order[version.valid_to]]
+    first = next((i for i, turn in enumerate(session.turns) if successor in turn.states), 0)
+    return order[session.id], first - 1
 
 
 def _may_show(turn: TurnLabel, fact: Fact, version: Version) -> bool:
@@ -243,8 +265,9 @@ def _names_somebody_else(text: str, language: str) -> bool:
 
 
 def _stated(persona: Persona, order, fault) -> None:
-    """Each version is stated, in its forms, by a user utterance of its session."""
+    """Each version is stated, in its forms or by labelled evidence, by a user utterance of its session."""
     for fact in persona.facts:
+        forms = Forms([fact])
         for version in fact.versions:
             if version.valid_from not in order:
                 continue
@@ -252,8 +275,108 @@ def _stated(persona: Persona, order, fault) -> None:
             turns = [i for i, turn in enumerate(session.turns) if name in turn.states and turn.role == "user"]
             if not turns:
                 fault("stated", f"{name} is not stated in the session it is valid from", session.id)
-            elif not any(name in Forms([fact]).stated(session.turns[i].text) for i in turns):
+            elif not any(name in forms.stated(session.turns[i].text) or _by_evidence(session.turns[i], name) for i in turns):
                 fault("stated", f"{name} is labelled, but its forms are not in the utterance", session.id, turns[0])
+
+
+def _by_evidence(turn: TurnLabel, name: str) -> bool:
+    """Whether the utterance is labelled to state a version otherwise than by its forms (`_evidence` holds that to account)."""
+    return name in (turn.elliptic or []) or any(e.version == name for e in [*(turn.implied or []), *(turn.relative or [])])
+
+
+def _evidence(persona: Persona, order, versions, fault) -> None:
+    """Implied, relative, elliptic and mistaken statements: do the labels say what the words say?"""
+    forms = Forms(persona.facts)
+    for position, session in enumerate(persona.sessions):
+        for index, turn in enumerate(session.turns):
+            where = (session.id, index)
+            plain, shown = texts.normalise(turn.text), forms.stated(turn.text)
+            labels = [("implied", e) for e in turn.implied or []] + [("relative", e) for e in turn.relative or []]
+            labels += [("elliptic", Evidence(version=name, words="")) for name in turn.elliptic or []]
+            labels += [("mistaken", Evidence(version=name, words="")) for name in turn.mistaken or []]
+            for rule, evidence in labels:
+                name = evidence.version
+                if name not in versions or name not in turn.states:
+                    fault(rule, f"{name} is no version that the utterance is labelled to state", *where)
+                elif rule in ("implied", "relative") and _key(evidence.words) not in plain:
+                    fault(rule, f"{evidence.words!r} does not stand in the utterance", *where)
+                elif rule == "implied" and name in shown:
+                    fault(rule, f"the utterance says {name} outright", *where)
+                elif rule == "relative":
+                    problem = _relative_problem(session, index, evidence, *versions[name], name in (turn.elliptic or []))
+                    if problem:
+                        fault(rule, f"{name}: {problem}", *where)
+                elif rule == "elliptic" and not any(e.version == name for e in turn.relative or []):
+                    fact, version = versions[name]
+                    if not all(any_form(part, plain) for part in _needed(fact, version)):
+                        fault(rule, f"{name}: its values do not stand in the utterance", *where)
+                    elif not _anchor_before(session, index, version):
+                        fault(rule, f"{name}: none of the {REACH} utterances before says what it is about", *where)
+                elif rule == "mistaken":
+                    replaced = versions[name][1].valid_to
+                    after = session.turns[index + 1] if index + 1 < len(session.turns) else None
+                    current = {f"{versions[name][0].id}.{v.n}" for v in versions[name][0].versions if v.n > versions[name][1].n}
+                    if turn.role != "assistant" or replaced is None or position < order.get(replaced, len(order)):
+                        fault(rule, f"{name} was not replaced, or it is not the assistant who repeats it", *where)
+                    elif after is None or not current & set(after.states):
+                        fault(rule, f"the utterance after does not correct {name}", *where)
+
+
+def _needed(fact: Fact, version: Version) -> list[tuple[str, ...]]:
+    """The value parts that an utterance of the version has to hold, normalised."""
+    parts = [tuple(_key(form) for form in part) for part in version.surface.values]
+    return [parts[i] for i in changed_parts(fact, version)] or parts
+
+
+def _anchor_before(session: SessionRecord, index: int, version: Version) -> bool:
+    anchors = tuple(_key(anchor) for anchor in version.surface.anchors)
+    return any(any_form(anchors, texts.normalise(turn.text)) for turn in session.turns[max(0, index - REACH):index + 1])
+
+
+def _relative_problem(session: SessionRecord, index: int, evidence: Evidence, fact: Fact, version: Version, elliptic: bool) -> str | None:
+    """What is wrong with a relative date; None where nothing is."""
+    meant, plain = evidence.date or "", texts.normalise(session.turns[index].text)
+    try:
+        possible = resolve(evidence.words, datetime.fromisoformat(session.date).date())
+    except ValueError:
+        return f"the session's date {session.date!r} cannot be read"
+    if meant not in possible:
+        return f"{evidence.words!r} said on {session.date[:10]} means {' or '.join(sorted(possible)) or 'nothing known'}, not {meant or 'no date'}"
+    kind, value = {10: ("date", meant), 7: ("month", meant[5:]), 4: ("year", int(meant) if len(meant) == 4 else 0)}[len(meant)]
+    spelled = {_key(form) for form in values.forms(kind, value)}
+    if kind == "date":
+        spelled |= {_key(form) for form in values.forms("date", meant[5:])}
+    parts = _needed(fact, version)
+    dated = [part for part in parts if not spelled.isdisjoint(part)]
+    if not dated:
+        return f"no value of the version is {meant}"
+    if not all(any_form(part, plain) for part in parts if part not in dated):
+        return "its other values do not stand in the utterance"
+    anchors = tuple(_key(anchor) for anchor in version.surface.anchors)
+    if not (any_form(anchors, plain) or elliptic and _anchor_before(session, index, version)):
+        return "nothing in the utterance says what it is about"
+    return None
+
+
+def _cascades(persona: Persona, order, versions, fault) -> None:
+    """A fact that a change of another made out of date without anybody saying so."""
+    for fact in persona.facts:
+        if fact.cascade is None or not fact.versions:
+            continue
+        cause, causing = versions.get(fact.cascade, (None, None))
+        last = fact.versions[-1]
+        if cause is None or cause.id == fact.id or causing.n < 2:
+            fault("cascade", f"{fact.id}: {fact.cascade} is no change of another fact")
+        elif last.valid_to != causing.valid_from:
+            fault("cascade", f"{fact.id}: ends at {last.valid_to}, while {fact.cascade} begins at {causing.valid_from}")
+        elif order.get(last.valid_from, 0) >= order.get(causing.valid_from, 0):
+            fault("cascade", f"{fact.id}: is first stated when {fact.cascade} has made it out of date already")
+        if fact.forget is not None:
+            fault("cascade", f"{fact.id}: is both out of date and forgotten")
+        for session in persona.sessions:
+            for index, turn in enumerate(session.turns):
+                if turn.of == fact.id and turn.kind in ("change", "forget") and order[session.id] >= order.get(last.valid_to, 0):
+                    fault("cascade", f"somebody says that {fact.id} changed, so it is not left to be inferred", session.id, index)
 
 
 def _questions(persona: Persona, fault) -> None:
@@ -313,8 +436,9 @@ def _counts(persona: Persona, parameters: dict, fault) -> None:
             fault("counts", f"{n} {name}, at least {fewest} belong to the edition", warning=True)
 
 
-def summary(faults: list[Fault]) -> dict:
-    """What `edition.json` says of the audit: {'faults': n, 'warnings': n, 'rules': {rule: n}}."""
+def summary(faults: list[Fault], written: bool = False) -> dict:
+    """What `edition.json` says of the audit: {'faults': n, 'warnings': n, 'rules': {rule: n}}; with the rules for written
+    editions among them where it is one."""
     rules = collections.Counter(f.rule for f in faults)
     return {"faults": sum(not f.warning for f in faults), "warnings": sum(f.warning for f in faults),
-            "rules": {rule: rules.get(rule, 0) for rule in sorted(RULES)}}
+            "rules": {rule: rules.get(rule, 0) for rule in sorted(RULES | WRITTEN_RULES if written else RULES)}}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_serializer
 
 Language = Literal["en", "ja"]
 Verdict = Literal["held", "partial", "absent", "not_judged"]
@@ -17,6 +17,17 @@ Verdict = Literal["held", "partial", "absent", "not_judged"]
 class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+
+class Optional(Record):
+    """A record with fields that came later (`later`): left out of what is written where they say nothing, so that the
+    bytes and digests of editions made before them stay what they were."""
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, handler) -> dict:
+        return {key: value for key, value in handler(self).items() if value is not None or key not in LATER}
+
+
+LATER = frozenset({"cascade", "implied", "relative", "elliptic", "mistaken"})
 
 # --- dataset ----------------------------------------------------------------------------------------------------
 
@@ -49,7 +60,7 @@ class Question(Record):
     stale: list[str] = Field(default=[], description="forms of older versions' answers: given, the answer is stale")
 
 
-class Fact(Record):
+class Fact(Optional):
     """One line of the ledger."""
 
     id: str = Field(description="'f01' to 'f40'")
@@ -61,9 +72,21 @@ class Fact(Record):
         default=None, description="how the request is worded: names the fact, names only the topic, or restates the content"
     )
     question: Question
+    cascade: str | None = Field(
+        default=None, description="'f03.2': the version of another fact that made this one out of date without anybody saying "
+        "so; its last version then ends (`valid_to`) in that version's session. Reported apart"
+    )
 
 
-class TurnLabel(Record):
+class Evidence(Record):
+    """How an utterance states a version without holding its forms."""
+
+    version: str = Field(description="'f03.2', which is in the utterance's `states` too")
+    words: str = Field(description="the words of the utterance that say it: 'next Thursday', 'a bit further from the station'")
+    date: str | None = Field(default=None, description="the date (2025-03-13), month (2025-03) or year that relative words mean")
+
+
+class TurnLabel(Optional):
     """One utterance with its labels."""
 
     role: Literal["user", "assistant"]
@@ -71,6 +94,12 @@ class TurnLabel(Record):
     states: list[str] = Field(default=[], description="fact versions this utterance states: ['f03.1']")
     kind: Literal["fact", "change", "forget", "chatter", "assistant", "near_miss"] = "chatter"
     of: str | None = Field(default=None, description="fact id that a change, forget or near-miss utterance is about")
+    implied: list[Evidence] | None = Field(default=None, description="versions that it only implies, with the words that do")
+    relative: list[Evidence] | None = Field(default=None, description="versions whose date it gives relative to the session's")
+    elliptic: list[str] | None = Field(
+        default=None, description="versions whose values it holds while what they are about was said in the utterances before"
+    )
+    mistaken: list[str] | None = Field(default=None, description="replaced versions that the assistant wrongly repeats as if they held")
 
 
 class SessionRecord(Record):
@@ -191,6 +220,7 @@ class VersionRow(Record):
     live: Verdict = Field(description="the same over live text alone")
     retired: Verdict = Field(description="over retired and log text alone; 'absent' where the system has none")
     reason: str | None = Field(default=None, description="why not judged")
+    votes: dict[str, Verdict] | None = Field(default=None, description="of a panel: member -> its verdict; null where one judge decided")
 
 
 class AnswerRow(Record):
@@ -235,3 +265,4 @@ class JudgeRow(Record):
     name: str
     version: int
     measured: dict = Field(description="language -> {'n','accuracy','kappa','missed_holds','false_holds','by_kind'}, scored half")
+    panel: dict | None = Field(default=None, description="of a panel: its members' agreement over all versions (model_judge.agreement_of)")
