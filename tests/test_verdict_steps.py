@@ -11,7 +11,7 @@ from verdict_mini import record, write
 from kiokulab.errors import InputError
 from kiokulab.files import read_jsonl
 from kiokulab.systems.base import Session, Turn
-from kiokulab.verdict import PARAMS, TYPES, analyze, compose, generate, ingest, judge, models, prompts
+from kiokulab.verdict import PARAMS, TYPES, analyze, compose, generate, ingest, judge, models, wording
 from kiokulab.verdict.reader import ExtractiveReader
 
 
@@ -286,7 +286,7 @@ def test_with_a_checkout_every_prompt_is_its_own_and_every_result_says_so(two, t
 
 
 def test_an_empty_retrieval_survives_the_official_function_and_shows_nothing(two, tmp_path, stand_in):
-    said = prompts.load(params(data=str(two)))
+    said = wording.load(params(data=str(two)))
     question = next(generate.dataset.stream(two))
     for kind in ("history", "facts"):
         text = said.reader(question, [], kind, True)

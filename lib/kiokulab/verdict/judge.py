@@ -27,7 +27,7 @@ from kiokulab.errors import InputError
 from kiokulab.files import dumps, iterate_jsonl, write_atomic, write_jsonl
 from kiokulab.params import root
 from kiokulab.text import count_tokens
-from kiokulab.verdict import generate, grade, models, prompts
+from kiokulab.verdict import generate, grade, models, wording
 from kiokulab.verdict.dataset import Question
 from kiokulab.verdict.params import VerdictParams
 from kiokulab.verdict.reader import ExtractiveReader
@@ -44,7 +44,7 @@ def resolved(question: Question, context: dict[str, Any]) -> list[dict[str, Any]
     return [{"date": row["date"], "turns": [[turn.role, turn.text] for turn in sessions[row["session"]].turns]} for row in context["items"]]
 
 
-def answer(question: Question, context: dict[str, Any], params: VerdictParams, said: prompts.Prompts, reader: ExtractiveReader | None, ask: models.Ask | None) -> dict[str, Any]:
+def answer(question: Question, context: dict[str, Any], params: VerdictParams, said: wording.Prompts, reader: ExtractiveReader | None, ask: models.Ask | None) -> dict[str, Any]:
     """The answer row of one question. `text` None where there is no answer; `missing` then says why."""
     row: dict[str, Any] = {"id": question.id, "reader": params.reader, "text": None, "missing": None, "empty_context": not context["items"], "declined": None}
     if context["status"] != "ok":
@@ -62,7 +62,7 @@ def answer(question: Question, context: dict[str, Any], params: VerdictParams, s
     return {**row, "text": text} if text and text.strip() else {**row, "missing": "the reader's answer is empty"}
 
 
-def verdict_of(question: Question, answered: dict[str, Any], params: VerdictParams, said: prompts.Prompts, ask: models.Ask | None) -> dict[str, Any]:
+def verdict_of(question: Question, answered: dict[str, Any], params: VerdictParams, said: wording.Prompts, ask: models.Ask | None) -> dict[str, Any]:
     """The judgement row of one answer."""
     row: dict[str, Any] = {"kind": "answer", "id": question.id, "type": question.type, "abstention": question.abstention, "verdict": "wrong", "why": None,
                            "missing": answered["missing"], "judge": params.judge, "official": None, "strict": None, "reply": None, "panel": None}
@@ -85,7 +85,7 @@ def _word(found: bool | None) -> str:
     return "not_judged" if found is None else "right" if found else "wrong"
 
 
-def _asked(question: Question, text: str, said: prompts.Prompts, ask: models.Ask, role: str) -> dict[str, Any]:
+def _asked(question: Question, text: str, said: wording.Prompts, ask: models.Ask, role: str) -> dict[str, Any]:
     """A judge's reply with both readings of it; None in each where the reply is empty after all attempts."""
     prompt = said.judge(question, text)
     why = "the judge's reply is empty"
@@ -119,7 +119,7 @@ def run(folder: str | Path, params: VerdictParams, ask: models.Ask | None = None
     money ran out: what was answered is kept.
     """
     folder = Path(folder)
-    said = prompts.load(params)
+    said = wording.load(params)
     where = folder / "units" / STEP
     where.mkdir(parents=True, exist_ok=True)
     reader = ExtractiveReader(embed.get(params.embedder)) if params.reader == "extractive" else None
@@ -186,9 +186,9 @@ def _in_order(work_items: Iterator[tuple[Question, dict]], work: Any, where: Pat
             raise
 
 
-def _judge_row(params: VerdictParams, said: prompts.Prompts) -> dict[str, Any]:
+def _judge_row(params: VerdictParams, said: wording.Prompts) -> dict[str, Any]:
     row = {"kind": "judge", "name": params.judge, "version": grade.RULES_VERSION if params.judge == "rules" else said.digest, "measured": None,
-           "reader": params.reader, "panel": [name.removeprefix("llm:") for name in params.panel.split(",") if name], "prompts": prompts.conditions(said),
+           "reader": params.reader, "panel": [name.removeprefix("llm:") for name in params.panel.split(",") if name], "prompts": wording.conditions(said),
            "models": models.roles(params)}
     if params.judge == "rules":
         row["measured"] = yaml.safe_load((root() / "data" / "verdict" / "rule-grader.yml").read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from kiokulab.verdict.prompts import NO_DATE, shown
+from kiokulab.verdict.wording import NO_DATE, shown
 from kiokulab.text import normalise, sentences
 
 DECLINED = "This is not in what I was shown."
@@ -51,7 +51,7 @@ class ExtractiveReader:
         self.embedder = embedder
 
     def answer(self, question: str, asked: str, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """{"text", "declined", "evidence": numbers of items} of a question asked at an ISO date. `items` as prompts.reader
+        """{"text", "declined", "evidence": numbers of items} of a question asked at an ISO date. `items` as Prompts.reader
         takes them; ties go to the later date, then to the later place."""
         wanted = Counter(terms(question))
         found = [(n, item["date"] or "", sentence, set(terms(sentence))) for n, item in enumerate(items) for sentence in self._sentences(item)]
