@@ -102,15 +102,19 @@ class Model:
             client.close()
         self._clients.clear()
 
-    def ask(self, role: str, messages: Sequence[dict[str, str]], schema: type[T]) -> T:
-        """The reply as an object of `schema`. Raises Failure, or, where the run is at its end for other reasons, the kit's own
+    def ask(self, role: str, messages: Sequence[dict[str, str]], schema: type[T], check: Callable[[T], None] | None = None) -> T:
+        """The reply as an object of `schema` with which `check` is content (it raises ValueError, worded for the model, where
+        it is not). Raises Failure, or, where the run is at its end for other reasons, the kit's own
         error: BudgetReached, VerificationFailed (a replay that differs), InputError (key or model refused)."""
         asked = list(messages)
         for last in (False, True):
             text, failure = "", None
             try:
                 text = self._say(role, asked, schema)
-                return read_reply(text, schema)
+                reply = read_reply(text, schema)
+                if check is not None:
+                    check(reply)
+                return reply
             except ValueError as error:
                 failure = Failure("bad_json", f"{error}; the reply was {text[:200]!r}")
                 asked = [*messages, {"role": "assistant", "content": text[:4000]}, {"role": "user", "content": _REPAIR.format(fault=error)}]

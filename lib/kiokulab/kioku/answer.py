@@ -235,15 +235,13 @@ def grade_leak(answer: Answer, forgotten: Sequence[str], fact: FactView, judge: 
 
 
 def make_answerer(name: str, embedder: Any = None) -> ExtractiveAnswerer:
-    """The answerer called `name`. Raises InputError for those that ask a model (not built yet) and unknown names."""
+    """The answerer called `name` that needs no model: "extractive". Raises InputError for other names."""
     if name == "extractive":
         return ExtractiveAnswerer(embedder)
-    raise InputError(f"the answerer {name!r} asks a model: it comes with the model meter, which is not built yet" if name.startswith("llm:") else f"unknown answerer {name!r}",
-                     "answerer", "Use answerer=extractive")
+    raise InputError(f"unknown answerer {name!r}", "answerer", "Use answerer=extractive, or llm:<model>")
 
 
 def check_grader(name: str) -> None:
-    """Raises InputError where the grader is not "rules", the only one that is built."""
-    if name != "rules":
-        raise InputError(f"the grader {name!r} asks a model: it comes with the model meter, which is not built yet" if name.startswith("llm") else f"unknown grader {name!r}",
-                         "grader", "Use grader=rules")
+    """Raises InputError where the grader is neither "rules" nor a model."""
+    if name != "rules" and not re.fullmatch(r"llm:\S+", name):
+        raise InputError(f"unknown grader {name!r}", "grader", "Use grader=rules, or llm:<model>")

@@ -13,17 +13,22 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kiokulab import embed, units
-from kiokulab.errors import InputError, UnitsFailed
-from kiokulab.files import read_jsonl, write_jsonl
-from kiokulab.judging import FactView, Judge, StoredText, VersionView, make_judge, measure
+from kiokulab import embed, llm, meter, metering, units
+from kiokulab.errors import BudgetReached, InputError, UnitsFailed
+from kiokulab.files import iterate_jsonl, read_jsonl, write_jsonl
+from kiokulab.judging import FactView, Judge, StoredText, VersionView, agreement, judge_row, make_judge, measure
+from kiokulab.kioku import model_judge
 from kiokulab.kioku.answer import Answer, ExtractiveAnswerer, check_grader, grade_check, grade_leak, make_answerer
+from kiokulab.kioku.model_judge import ModelAnswerer, ModelGrader
 from kiokulab.kioku.records import AnswerRow, ContextRow, Fact, JudgeRow, MemoryRow, Persona, SentenceRow, SizeRow, VersionRow
+from kiokulab.metering import models_named
 from kiokulab.text import language_of, nfc, sentences
 
 LAYERS = ("live", "derived", "retired", "log")
@@ -52,8 +57,8 @@ def judge_unit(
     contexts: Sequence[ContextRow],
     *,
     judge: Judge,
-    answerer: ExtractiveAnswerer,
-    grader: str = "rules",
+    answerer: ExtractiveAnswerer | ModelAnswerer,
+    grader: str | ModelGrader = "rules",
     unit: str | None = None,
     route: str | None = None,
     store: tuple[str, str | None] = ("ok", None),
@@ -64,7 +69,8 @@ def judge_unit(
     `unit` and `route` default to those of the rows. `store`: status and reason of the dump. `not_asked_to_forget`: why the
     system was never asked to forget, where it was not.
     """
-    check_grader(grader)
+    if isinstance(grader, str):
+        check_grader(grader)
     first = next(iter([*memories, *contexts]), None)
     unit, route = unit or first.unit, route or first.route
     place = {"unit": unit, "persona": persona.id, "route": route}
@@ -84,7 +90,8 @@ def judge_unit(
                 rows.append(VersionRow(**where, verdict="not_judged", live="not_judged", retired="not_judged", sentences=[], reason=why))
                 continue
             page, live, gone = (reading.verdict(fact.id, version.n, layers) for layers in (PAGE, ("live",), GONE))
-            rows.append(VersionRow(**where, verdict=page.verdict, how=page.how, sentences=list(page.sentences), live=live.verdict, retired=gone.verdict, reason=page.reason))
+            votes = reading.votes(fact.id, version.n, PAGE) if hasattr(reading, "votes") else None
+            rows.append(VersionRow(**where, verdict=page.verdict, how=page.how, sentences=list(page.sentences), live=live.verdict, retired=gone.verdict, reason=page.reason, votes=votes))
     if reading is not None:
         for memory in stored:
             for n, sentence in enumerate(memory.sentences, 1):
@@ -95,47 +102,83 @@ def judge_unit(
                     states=[] if unjudged else reading.states(name), judged=unjudged is None, reason=unjudged,
                 ))
     by_fact = {context.fact: context for context in contexts}
-    rows += [_answer(persona, fact, by_fact.get(fact.id), place, judge, answerer) for fact in persona.facts]
+    rows += [_answer(persona, fact, by_fact.get(fact.id), place, judge, answerer, grader) for fact in persona.facts]
     return [row.model_dump(mode="json") for row in rows]
 
 
-def _answer(persona: Persona, fact: Fact, context: ContextRow | None, place: dict, judge: Judge, answerer: ExtractiveAnswerer) -> AnswerRow:
+def _answer(
+    persona: Persona, fact: Fact, context: ContextRow | None, place: dict, judge: Judge, answerer: ExtractiveAnswerer | ModelAnswerer, grader: str | ModelGrader
+) -> AnswerRow:
     question = fact.question
     row = {**place, "fact": fact.id, "role": "check" if fact.forget is None else "leak", "question": question.text, "expected": question.answer}
     if context is None:
         return AnswerRow(**row, answer=None, verdict="not_judged", reason="there is no context for this question")
     if context.status != "ok":
         return AnswerRow(**row, answer=None, verdict="unsupported" if context.status == "unsupported" else "not_judged", reason=context.reason or context.status)
-    answer = Answer(None) if context.declined else answerer.answer(question.text, context.items, persona.name)
-    if fact.forget is None:
-        verdict = grade_check(answer, question.accepted, question.stale)
-    else:
-        verdict = grade_leak(answer, [*question.accepted, *question.stale], view(fact), judge, persona.name)
+    try:
+        answer = Answer(None) if context.declined else answerer.answer(question.text, context.items, persona.name)
+    except llm.Failure as failure:
+        return AnswerRow(**row, answer=None, verdict="not_judged", reason=f"answerer {answerer.name}: {failure}")
+    try:
+        verdict = _grade(persona, fact, answer, judge, grader)
+    except llm.Failure as failure:
+        return AnswerRow(**row, answer=answer.text, verdict="not_judged", evidence=list(answer.evidence), reason=f"grader {grader.name}: {failure}")
     return AnswerRow(**row, answer=answer.text, verdict=verdict, evidence=list(answer.evidence),
                      reason="the system itself said that it does not know" if context.declined else None)
+
+
+def _grade(persona: Persona, fact: Fact, answer: Answer, judge: Judge, grader: str | ModelGrader) -> str:
+    question, forgotten = fact.question, fact.forget is not None
+    if isinstance(grader, str):
+        if forgotten:
+            return grade_leak(answer, [*question.accepted, *question.stale], view(fact), judge, persona.name)
+        return grade_check(answer, question.accepted, question.stale)
+    if forgotten:
+        return grader.leak(question.text, answer, [version.text for version in fact.versions])
+    return grader.check(question.text, answer, [question.answer, fact.versions[-1].text], [version.text for version in fact.versions[:-1]])
 
 
 # --- the step ---------------------------------------------------------------------------------------------------
 
 
 def judge_store(unit: dict) -> dict[str, list[dict]]:
-    """One unit in a process of its own: {"judgements": rows}. `unit` is what `plan` made."""
+    """One unit in a process of its own: {"judgements": rows}. `unit` is what `plan` made; "meter" in it is base URL and run of the
+    meter, where a model is asked."""
+    name, endpoint = unit["unit"], None
+    if unit.get("meter"):
+        endpoint = partial(meter.Session(*unit["meter"]).endpoint, name)
+        if meter.begin_unit(endpoint("judge"))["stopped"]:
+            raise BudgetReached("not run: budget")
+    answering = models_named(unit["answerer"])
+    grading = models_named(unit["grader"])
     return {"judgements": judge_unit(
         Persona.model_validate(unit["persona"]), [MemoryRow.model_validate(row) for row in unit["memories"]], [ContextRow.model_validate(row) for row in unit["contexts"]],
-        judge=_judge(unit["judge"], unit["embedder"]), answerer=make_answerer(unit["answerer"], embed.get(unit["embedder"])), grader=unit["grader"],
-        unit=unit["unit"], route=unit["route"], store=tuple(unit["store"]), not_asked_to_forget=unit["not_asked_to_forget"],
+        judge=_judge(unit["judge"], unit["embedder"], endpoint),
+        answerer=ModelAnswerer(llm.Model(answering[0], endpoint)) if answering else make_answerer(unit["answerer"], embed.get(unit["embedder"])),
+        grader=ModelGrader(llm.Model(grading[0], endpoint)) if grading else unit["grader"],
+        unit=name, route=unit["route"], store=tuple(unit["store"]), not_asked_to_forget=unit["not_asked_to_forget"],
     )}
 
 
-def _judge(name: str, embedder: str) -> Judge:
-    return make_judge(name, None if embedder == "hash" else embed.get(JUDGE_EMBEDDER))  # "hash" is for tests, which load no model
+def _judge(name: str, embedder: str, endpoint: Callable[[str], str] | None = None) -> Judge:
+    helper = None if embedder == "hash" else embed.get(JUDGE_EMBEDDER)  # "hash" is for tests, which load no model
+    return model_judge.make(name, helper, endpoint) if models_named(name) else make_judge(name, helper)
+
+
+def check(params: Any) -> None:
+    """Raise InputError for a judge, answerer or grader that there is none of."""
+    if params.judge.startswith(("llm:", "panel:")):
+        model_judge.check_name(params.judge)
+    else:
+        make_judge(params.judge)
+    if not models_named(params.answerer):
+        make_answerer(params.answerer)
+    check_grader(params.grader)
 
 
 def plan(folder: Path, params: Any) -> list[dict]:
     """The units that step 2 finished, with their rows, in order. Raises InputError for a judge, answerer or grader that is not built."""
-    make_judge(params.judge)
-    make_answerer(params.answerer)
-    check_grader(params.grader)
+    check(params)
     personas = {row["id"]: row for row in read_jsonl(folder / "dataset.jsonl")}
     rows: dict[str, dict[str, list[dict]]] = defaultdict(lambda: {"memories": [], "contexts": [], "events": []})
     for key in ("memories", "contexts", "events"):
@@ -171,16 +214,40 @@ def run(folder: str | os.PathLike, params: Any) -> list[dict]:
     planned = plan(folder, params)
     place = folder / "units" / "3-judge"
     preload = embed.loaded_once(params.embedder) if len(planned) > 2 else nullcontext()
-    with preload:
+    with preload, metering.step_session(folder, params, "3-judge") as session:
+        if session is not None:
+            planned = [{**unit, "meter": [session.base, session.run]} for unit in planned]
         outcome = units.run_units("kiokulab.kioku.judge:judge_store", planned, place, jobs=params.jobs, engine=params.engine,
                                   scheduler=params.scheduler, timeout_s=params.unit_timeout_s)
-    if planned and not outcome.finished:
-        raise UnitsFailed(outcome.failed)
-    judge = _judge(params.judge, params.embedder)
-    head = JudgeRow(name=judge.name, version=judge.version, measured=measure(judge, judge_set()))
+        metering.settle(session, outcome, planned)
+        if planned and not outcome.finished:
+            raise UnitsFailed(outcome.failed)
+        measured = _measure(params, session)
+        metering.settle(session, outcome, planned)
     rows = list(units.assemble(place, "judgements"))
+    votes = [row["votes"] for row in rows if row["kind"] == "version" and row.get("votes")]
+    head = JudgeRow(**measured, panel=model_judge.agreement_of(votes) if votes else None)
     write_jsonl(folder / "judgements.jsonl", [head.model_dump(mode="json"), *rows])
     return _summary(planned, outcome, rows)
+
+
+def _measure(params: Any, session: meter.Session | None) -> dict[str, Any]:
+    """Name, version and agreement of the judge with the labelled set. A model is asked about several pairs at once."""
+    if session is None or not models_named(params.judge):
+        judge = _judge(params.judge, params.embedder)
+        return {"name": judge.name, "version": judge.version, "measured": measure(judge, judge_set())}
+    endpoint = partial(session.endpoint, "judge-set")
+    meter.begin_unit(endpoint("judge"))
+    judge = _judge(params.judge, params.embedder, endpoint)
+    measured = {}
+    for language in ("en", "ja"):
+        path = judge_set() / f"{language}.jsonl"
+        if path.exists():
+            pairs = [(row, f"{path}:{line}") for line, row in iterate_jsonl(path) if row.get("half") == "scored"]
+            with ThreadPoolExecutor(params.concurrency) as pool:
+                verdicts = list(pool.map(lambda pair: judge_row(judge, *pair), pairs))
+            measured[language] = agreement([(row, verdict) for (row, _), verdict in zip(pairs, verdicts, strict=True)])
+    return {"name": judge.name, "version": judge.version, "measured": measured}
 
 
 def _summary(planned: list[dict], outcome: units.Outcome, rows: list[dict]) -> list[dict]:
