@@ -188,3 +188,12 @@ def test_what_was_not_run_is_said(tmp_path):
 def test_a_missing_file_is_bad_input(tmp_path):
     with pytest.raises(InputError, match="not there"):
         analyze.run(tmp_path, KiokuParams())
+
+
+def test_a_page_brings_its_japanese_characters_along():
+    """A reader's machine may have no Japanese font; the page must show Japanese all the same, and nothing else is loaded."""
+    from kiokulab import page
+
+    text = page.document("記憶", [("歯医者", page.table([{"予約": "午後4時45分"}]))])
+    assert "data:font/woff;base64," in text and text == page.document("記憶", [("歯医者", page.table([{"予約": "午後4時45分"}]))])
+    assert "http://" not in text and "https://" not in text and "font/woff" not in page.document("memory", [])

@@ -45,6 +45,35 @@ def css() -> str:
     return (HERE / "page.css").read_text(encoding="utf-8")
 
 
+def font_css(text: str) -> str:
+    """A style that brings the Japanese characters of `text` along (IPAex Gothic, cut to them, as WOFF in a data URI), so that
+    a page shows Japanese as Japanese also where no Japanese font is installed. Empty where there are none; same text, same bytes.
+    """
+    wanted = "".join(sorted({c for c in text if "\u3000" <= c <= "\u30ff" or "\u3400" <= c <= "\u9fff" or "\uff00" <= c <= "\uffef"}))
+    return _cut_font(wanted) if wanted else ""
+
+
+@functools.lru_cache(maxsize=8)
+def _cut_font(characters: str) -> str:
+    import io
+
+    import matplotlib_fontja
+    from fontTools import subset
+    from fontTools.ttLib import TTFont
+
+    (path,) = sorted(Path(matplotlib_fontja.__file__).parent.rglob("ipaexg.ttf"))
+    font = TTFont(path, recalcTimestamp=False, lazy=True)
+    options = subset.Options(layout_features=[], name_IDs=[0, 1, 2, 13], notdef_outline=True, hinting=False)
+    cutter = subset.Subsetter(options)
+    cutter.populate(text=characters)
+    cutter.subset(font)
+    font.flavor = "woff"
+    data = io.BytesIO()
+    font.save(data, reorderTables=None)
+    uri = "data:font/woff;base64," + base64.b64encode(data.getvalue()).decode()
+    return f'@font-face {{ font-family: "Kioku Lab Japanese"; src: url("{uri}") format("woff"); }}\n'
+
+
 @functools.cache
 def environment(folder: str | None = None) -> Any:
     """A Jinja environment that escapes everything, with the filter `text` for what others wrote. It finds templates in
@@ -84,4 +113,9 @@ def data_uri(png: bytes) -> str:
 
 def document(title: str, sections: Sequence[tuple[str, str]]) -> str:
     """A whole page that needs no other file. `sections`: (heading, HTML that is already safe), in order."""
-    return environment().get_template("page.html").render(title=plain(title, 200), sections=sections, css=css())
+    return with_font(environment().get_template("page.html").render(title=plain(title, 200), sections=sections, css=css()))
+
+
+def with_font(html: str) -> str:
+    """A rendered page with the Japanese characters it shows brought along, at the mark that its template has for them."""
+    return html.replace("/* font */", font_css(html), 1)

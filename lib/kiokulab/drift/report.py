@@ -4,17 +4,15 @@ control characters made visible."""
 from __future__ import annotations
 
 import base64
-import functools
-import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kiokulab.drift import analyze
 from kiokulab.files import write_atomic
+from kiokulab.page import environment, plain, with_font
 
 HERE = Path(__file__).parent
-LONGEST = 600
 CASES = 24  # failures shown in full
 GOOD = "#0072b2"  # blue to white: also told apart without colours, since the figure stands in each cell
 
@@ -34,30 +32,8 @@ LIMITATIONS = (
 )
 
 
-def plain(text: Any, longest: int = LONGEST) -> str:
-    """`text` as a line that cannot act: control characters and direction marks made visible, cut with a note of the
-    length."""
-    text = "" if text is None else str(text)
-    shown = "".join(
-        c if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else f"⟨U+{ord(c):04X}⟩"
-        for c in text[:longest]
-    )
-    return shown + (f" … (cut: {len(text):,} characters in all)" if len(text) > longest else "")
-
-
-@functools.cache
 def _environment():
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup, escape
-
-    def text(value: Any, longest: int = LONGEST) -> Markup:
-        return Markup("<bdi>{}</bdi>").format(escape(plain(value, longest)))
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["text"] = text
-    return environment
+    return environment(str(HERE))
 
 
 def table(rows: Sequence[Mapping[str, Any]], longest: int = 160) -> str:
@@ -336,7 +312,7 @@ def write(
         "heads": lambda rows: list(dict.fromkeys(name for row in rows for name in row)),
     }
     path = folder / "report.html"
-    write_atomic(path, _environment().get_template("report.html").render(context))
+    write_atomic(path, with_font(_environment().get_template("report.html").render(context)))
     return path
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from kiokulab.files import read_jsonl, write_atomic
 from kiokulab.kioku import ANCHORS, RULES_VERSION, analyze
 from kiokulab.kioku.records import Persona
-from kiokulab.page import css, data_uri, image, plain, table
+from kiokulab.page import css, data_uri, image, plain, table, with_font
 
 HERE = Path(__file__).resolve().parent
 ROUTE_NAMES = {"raw": "Raw conversation", "requests": "Requests", "signaled": "Change signaled", "baseline": "Baseline"}
@@ -353,7 +353,7 @@ def write(folder: str | Path, params: Any) -> Path:
         write_atomic(story.folder / "figures" / f"{name}.png", data)
         context["figures"][name] = {"uri": data_uri(data), "alt": alt}
     path = story.folder / "report.html"
-    write_atomic(path, _environment().get_template("report.html").render(context))
+    write_atomic(path, with_font(_environment().get_template("report.html").render(context)))
     return path
 
 
