@@ -16,6 +16,7 @@ from kiokulab.kioku import judge as step
 from kiokulab.kioku.answer import Answer, ExtractiveAnswerer, asked_kind, grade_check, grade_leak, make_answerer
 from kiokulab.kioku.generate import load_edition
 from kiokulab.kioku.records import ContextRow, MemoryRow
+from kiokulab.params import KiokuParams
 from kiokulab.values import forms
 
 SIX, HALF = forms("time", "18:00"), forms("time", "18:30")
@@ -85,8 +86,8 @@ def test_any_context_is_read(texts, question):
     PLAIN.answer(question, items(*texts))
 
 
-def test_answerers_and_graders_that_are_not_built_say_so():
-    for call in (lambda: make_answerer("llm:x"), lambda: make_answerer("y"), lambda: step.check_grader("llm:x"), lambda: step.check_grader("y")):
+def test_answerers_and_graders_that_there_are_none_of_say_so():
+    for call in (lambda: make_answerer("llm:x"), lambda: make_answerer("y"), lambda: step.check_grader("llm:"), lambda: step.check_grader("y")):
         with pytest.raises(InputError):
             call()
 
@@ -218,9 +219,11 @@ def test_the_step_writes_the_judge_first_then_units_in_order(tmp_path, personas)
     assert (tmp_path / "judgements.jsonl").read_bytes() == before
 
 
-def test_a_judge_that_is_not_built_stops_before_anything_starts(tmp_path):
-    with pytest.raises(InputError, match="meter"):
-        step.run(tmp_path, SimpleNamespace(judge="llm:some/model", answerer="extractive", grader="rules"))
+@pytest.mark.parametrize(("changes", "says"), [({"judge": "llm:some/model"}, "needs a budget"), ({"judge": "panel:[a, b]"}, "three or more"), ({"grader": "llm:extractive"}, "does not judge"),
+                                               ({"answerer": "llm:m", "budget_usd": 1.0, "endpoint": "http://example.org/v1"}, "https")])
+def test_models_that_cannot_be_asked_stop_before_anything_starts(tmp_path, changes, says):
+    with pytest.raises(InputError, match=says):
+        step.run(tmp_path, KiokuParams(**changes))
     assert list(tmp_path.iterdir()) == []
 
 

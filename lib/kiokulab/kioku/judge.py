@@ -174,6 +174,8 @@ def check(params: Any) -> None:
     if not models_named(params.answerer):
         make_answerer(params.answerer)
     check_grader(params.grader)
+    if any(map(models_named, (params.judge, params.answerer, params.grader))):
+        metering.check(params)
 
 
 def plan(folder: Path, params: Any) -> list[dict]:
