@@ -296,9 +296,9 @@ def test_an_empty_retrieval_survives_the_official_function_and_shows_nothing(two
 
 
 def test_the_prompts_are_part_of_what_decides_a_run(two, stand_in, monkeypatch):
-    with_repo = params(data=str(two)).deciding()
+    with_repo = params(data=str(two), label="x").deciding()
     monkeypatch.delenv("LONGMEMEVAL_REPO")
-    own = params(data=str(two)).deciding()
+    own = params(data=str(two), label="x").deciding()
     assert with_repo["prompts"] != own["prompts"] and own["prompts"].startswith("own ") and with_repo["data"] == own["data"]
     monkeypatch.setenv("LONGMEMEVAL_REPO", "/nowhere")
     with pytest.raises(InputError, match="LONGMEMEVAL_REPO"):
@@ -307,8 +307,10 @@ def test_the_prompts_are_part_of_what_decides_a_run(two, stand_in, monkeypatch):
 
 def test_paths_are_not_what_a_run_is(two, tmp_path):
     copy = write(tmp_path / "copy.json", json.loads(two.read_text()))
-    assert params(data=str(two)).deciding() == params(data=str(copy)).deciding()
+    assert params(data=str(two), label="x").deciding() == params(data=str(copy), label="x").deciding()
     assert "isolation" in params().deciding() and "calls_in_flight" not in params().deciding()
+    with pytest.raises(InputError, match="LABEL"):
+        params(data=str(two)).deciding()
     with pytest.raises(InputError, match="data"):
         params(data=str(tmp_path / "none.json")).deciding()
 

@@ -16,13 +16,8 @@ from typing import Any, BinaryIO
 from kiokulab.errors import InputError
 from kiokulab.systems.base import Session, Turn
 from kiokulab.verdict import TYPES
+from kiokulab.verdict.params import KNOWN
 
-# Cleaned release, September 2025. Oracle's digest is published nowhere that we found, so it needs a label.
-KNOWN = {
-    "d6f21ea9d60a0d56f34a05b609c79c88a451d2ae03597821ea3d5a9678c3a442": "LongMemEval-S, cleaned release",
-    "9d79e5524794a2e6900a3aa9cb7d9152c5a3e8319c9a87c25494ba1eacee495f": "LongMemEval-M, cleaned release",
-    "73bd0062c6a8116430698d7f9a4aa2c7a1a3fdbfe76fcacb110f90876df2227f": "23 genuine questions, partly re-assembled: not an official file",
-}
 FIELDS = ("question_id", "question_type", "question", "answer", "question_date", "haystack_session_ids", "haystack_dates",
           "haystack_sessions", "answer_session_ids")
 _DATE = re.compile(r"(\d{4})/(\d{2})/(\d{2}) \((?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\) (\d{2}):(\d{2})")

@@ -31,7 +31,7 @@ def source(params: VerdictParams) -> tuple[Path, dict[str, Any]]:
     """The file of a run and what it is: {"sha256", "name", "official"}. Raises InputError for a changed edition and for
     an unknown file without a label."""
     if params.data:
-        path = Path(params.data).expanduser()
+        path = Path(params.data)
         sha256, name, official = dataset.identify(path, params.label)
         return path, {"sha256": sha256, "name": name, "official": official}
     folder = edition_folder(params.track, params.edition)
@@ -89,7 +89,7 @@ def disputed(params: VerdictParams) -> dict[str, str]:
     if not params.disputed_file:
         return {}
     try:
-        rows = yaml.safe_load(Path(params.disputed_file).expanduser().read_text(encoding="utf-8"))["disputed"]
+        rows = yaml.safe_load(Path(params.disputed_file).read_text(encoding="utf-8"))["disputed"]
         return {str(row["id"]): f"issue {row['issue']}: {row['why']}" for row in rows}
     except (OSError, yaml.YAMLError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise InputError(f"not a list of disputed questions ({type(error).__name__})", params.disputed_file, "disputed: [{id, issue, why}, ...]") from None

@@ -7,12 +7,18 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from kiokulab.errors import InputError
 from kiokulab.files import digest, sha256_file
 from kiokulab.params import Params, root
 
+# Releases that are known by their sha256: the cleaned one of September 2025. Oracle's digest is published nowhere that we found.
+KNOWN = {
+    "d6f21ea9d60a0d56f34a05b609c79c88a451d2ae03597821ea3d5a9678c3a442": "LongMemEval-S, cleaned release",
+    "9d79e5524794a2e6900a3aa9cb7d9152c5a3e8319c9a87c25494ba1eacee495f": "LongMemEval-M, cleaned release",
+    "73bd0062c6a8116430698d7f9a4aa2c7a1a3fdbfe76fcacb110f90876df2227f": "23 genuine questions, partly re-assembled: not an official file",
+}
 MODEL = r"llm:\S+"
 SHIPPED = root() / "data" / "verdict" / "disputed.yml"
 HERE = Path(__file__).resolve().parent
@@ -40,7 +46,7 @@ class VerdictParams(Params):
     reader: str = Field(default="extractive", pattern=rf"^(extractive|{MODEL})$", description="who answers: extractive (no model), or llm:<model>")
     judge: str = Field(default="rules", pattern=rf"^(rules|{MODEL})$", description="who grades: rules (no model), or llm:<model>")
     panel: str = Field(default="", pattern=rf"^({MODEL}(,{MODEL})*)?$", description="further judges, llm:<model>,llm:<model>,... ; they decide by majority")
-    official_repo: str = Field(default="", description="checkout of the official repository with its prompts; empty = $LONGMEMEVAL_REPO, else the kit's own prompts")
+    official_repo: str = Field(default="", validate_default=True, description="checkout of the official repository with its prompts; empty = $LONGMEMEVAL_REPO, else the kit's own prompts")
     stepwise: bool = Field(default=True, description="whether the reader is asked to go step by step, for histories")
     facts_stepwise: bool = Field(default=True, description="the same for facts of a memory system; MemVerdict does not say which it uses")
     disputed: str = Field(default="shipped", description="YAML list of questions with disputed gold answers; shipped = data/verdict/disputed.yml, empty = none")
@@ -48,20 +54,25 @@ class VerdictParams(Params):
     bootstrap: int = Field(default=2000, ge=0, description="bootstrap samples of the task average's interval")
     unit_timeout_s: int = Field(default=7200, ge=1, description="seconds for one question; MemVerdict allows two hours, and what takes longer is wrong")
 
+    @field_validator("data", "ids", "disputed", "official_repo")
+    @classmethod
+    def _absolute(cls, value: str, info: ValidationInfo) -> str:
+        """Paths are taken from where the command is run: the notebooks' processes run elsewhere."""
+        if info.field_name == "official_repo":
+            value = value or os.environ.get("LONGMEMEVAL_REPO", "")
+        return value if value in ("", "shipped") else str(Path(value).expanduser().resolve())
+
     def deciding(self) -> dict[str, Any]:
         """As in `Params`; files stand for themselves by their content, and the time limit and the isolation decide too."""
         values = super().deciding()
         values.pop("calls_in_flight")
         for name, path in (("data", self.data), ("ids", self.ids), ("disputed", self.disputed_file)):
-            if path and not Path(path).expanduser().is_file():
+            if path and not Path(path).is_file():
                 raise InputError("there is no such file", f"parameter {name} = {path}", "make data-longmemeval says how to get the official file" if name == "data" else None)
-            values[name] = _content(Path(path).expanduser()) if path else ""
-        return {**values, "unit_timeout_s": self.unit_timeout_s, "isolation": isolation(self.system), "official_repo": "", "prompts": prompts_digest(self.repository)}
-
-    @property
-    def repository(self) -> str:
-        """The checkout of the official repository, or ''."""
-        return self.official_repo or os.environ.get("LONGMEMEVAL_REPO", "")
+            values[name] = _content(Path(path)) if path else ""
+        if self.data and not self.label and values["data"] not in KNOWN:
+            raise InputError(f"unknown file (sha256 {values['data']})", f"parameter data = {self.data}", "Name what it is with LABEL=..., or use the cleaned release")
+        return {**values, "unit_timeout_s": self.unit_timeout_s, "isolation": isolation(self.system), "official_repo": "", "prompts": prompts_digest(self.official_repo)}
 
     @property
     def disputed_file(self) -> str:

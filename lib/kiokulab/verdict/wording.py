@@ -76,9 +76,9 @@ class Prompts:
 
 def load(params: VerdictParams) -> Prompts:
     """The prompts of a run. Raises InputError for a checkout that is not what the kit knows."""
-    digest = prompts_digest(params.repository)
-    if params.repository:
-        found = official.load(params.repository)
+    digest = prompts_digest(params.official_repo)
+    if params.official_repo:
+        found = official.load(params.official_repo)
         return Prompts(digest, found, warnings=list(found.warnings))
     texts = yaml.safe_load((HERE / "prompts-v1.yml").read_text(encoding="utf-8"))
     return Prompts(digest, texts=texts, warnings=["the kit's own prompts, not LongMemEval's: set LONGMEMEVAL_REPO to a checkout of the official repository"])
