@@ -13,7 +13,7 @@ import re
 
 FORGET = re.compile(
     r"(?<!before i )(?<!n't )(?<!never )(?<!i )(?<!not )\b(?:forget)\b|\b(?:delete|erase|remove|wipe|scrub|unlearn)\b|\b(?:don't|do not|needn't|no need to|stop|shouldn't|should not|no longer need to) (?:have to |need to |want you to )?(?:remember|remembering|keep|store|storing|hold on to)|"
-    r"\basked (?:me |you |us )?to forget|忘れ(?!られ)|消し(?!ゴム)|消去|削除|覚え(?:て(?:い|お)?(?:か)?な|な)|記憶から|なかったことに")
+    r"\basked (?:me |you |us )?to forget|\bbe forgotten\b|忘れ(?!られ)|消し(?!ゴム)|消去|削除|覚え(?:て(?:い|お)?(?:か)?な|な)|記憶から|なかったことに")
 
 # --- time and change --------------------------------------------------------------------------------------------
 
@@ -84,13 +84,17 @@ ENDED_BEFORE = re.compile(
     rf"packed in|jacked in|kicked|swor(?:e|n) off|cut out|weaned (?:myself )?off|came off|coming off|come off|(?:took|taken|take) (?:me|us|the user) off|went off|gone off|fell out of love with|fallen out of love with|moved on from|outgrew|outgrown|grew out of|grown out of|"
     rf"broke up with|broken up with|split (?:up )?(?:from|with)|parted (?:ways )?(?:with|from)|divorced|separated from|clos(?:ed|ing) (?:down )?(?:my|our|the|that|his|her|their) (?:\w+ )?(?:account|policy|contract|plan)(?: at| with)?|"
     rf"finished with|wound up|wrapped up|let go of|rejected|turned down|skipped out on|deleted|uninstalled|traded in|wrote off|written off|crashed|can't stand|cannot stand|have no more|no more|free of|cured of|recovered from|over my){_GAP}{{0,8}} ?$")
+PARTED_BEFORE = re.compile(rf"{_LEAD}\b(?:gave|given|giving|threw|thrown|handed|sent|took|taken|put|wrote|shut|turned){_GAP}{{0,5}} ?$")
+PARTED_AFTER = re.compile(r"^(?: [^ ,;:()]+){0,2} (?:away|back|up|off|down|out)(?= |,|[.;]|$)(?! (?:for|to|at) )")
+CANNOT_HAVE = re.compile(r"(?:can't|cannot|can not|never|don't|doesn't|do not|does not|won't|mustn't|not able to|not allowed to|n't able to)(?: even| really| ever)? (?:eat|have|stand|touch|tolerate|drink|bear|stomach|go near|like)\b|"
+                         r"(?:食べ|飲め|飲ま|食べら|受けつけ|受け付け|口にでき|口に入れられ|口に入れ|喉を通ら|触れ|触ら|たべ|だめ)[^。、]{0,4}(?:ない|ません)|好きでは?な|好きじゃな|好きになれ")
 _OVER = (r"(?:scrapped|cancell?ed|called off|axed|dropped|discontinued|abandoned|abolished|terminated|shelved|ditched|sold|stolen|rehomed|given (?:up|away|back)|disbanded|dissolved|closed(?: down)?|shut(?: down)?|withdrawn|deactivated|disabled|revoked|void|invalid|expired|over|finished|"
          r"history|gone|dead|done with|a thing of the past|behind me|off the table|out of the picture|out of date)")
 ENDED_AFTER = re.compile(
     rf"^[^.;:。]{{0,70}}?(?<!i )(?<!we )\b(?:(?:was|were|is|are|'s|has been|have been|had been|got|been) (?:all |now |finally |permanently |unfortunately )?{_OVER}|(?:has|have|had) (?:ended|died|closed down|shut down|folded|expired|lapsed|fallen through|stopped|come to an end|cleared up|disappeared)|"
     r"came to an end|come to nothing|came to nothing|fell through|didn't work out|fell apart|(?:died|folded|lapsed|expired|disbanded|passed away|ended|broke down for good|closed down|shut down)(?= |,|\.|$)|stopped being|ceased to be|split up|broke up|parted ways)\b")
 # verbs of ending in Japanese, where they are said as done or decided
-_ENDS = (r"(?:やめ|辞め|止め|取りやめ|取り止め|とりやめ|手放し|離れ|降り|外れ|外し|抜け|諦め|あきらめ|別れ|捨て|譲っ|譲り|売っ|売り払っ|断っ|枯らし|枯れ|失くし|なくし|切っ|返し|終え|下り|引き払っ|畳ん|閉じ|懲り)(?=た|て(?!い(?:ない|ません))|まし|し(?:た|て|ま)|る(?!か|な|まで|前|ほど|わけ|と)|ている|。|、|$|で|り)|"
+_ENDS = (r"(?:やめ|辞め|止め|取りやめ|取り止め|とりやめ|手放し|離れ|降り|外れ|外し|抜け|諦め|あきらめ|別れ|捨て|譲っ|譲り|売っ|売り払っ|断っ|枯らし|枯れ|失くし|なくし|返し|下り|引き払っ|畳ん|閉じ|懲り)(?=た|て(?!い(?:ない|ません))|まし|し(?:た|て|ま)|る(?!か|な|まで|前|ほど|わけ|と)|ている|。|、|$|で|り)|"
          r"(?:解約|退会|解除|キャンセル|中止|終了|売却|処分|返却|返上|退職|退社|退団|退部|脱退|引退|辞退|断念|卒業|撤退|離脱|廃止|廃棄|廃車|没|閉店|閉鎖|破談|離婚|解散|却下|白紙|完治|克服|取り消し|取消)(?=し(?!な|ませ|よう)|済|に(?!な(?:る前|ら|れ)|する(?:か|な))|と(?:し|な)|された|となった|になった|。|、|$|み|を(?:し|申)|の手続|する(?:こと|予定))")
 ENDED_JA = re.compile(rf"{_ENDS}|(?:治|終わ|亡くな|失効し|枯れ|死ん|いなくな|消え)(?:った|って|りました|り、|だ|た(?!ら)|てしま)|使えなくな|なくなっ|やめにし|おしまい|ご無沙汰|縁を切|(?:足|籍)を(?:洗|抜)|はずれ(?:た|まし)|外して(?:もら|いる)|から外")
 NO_END_JA = re.compile(r"(?:やめ|辞め|止め|手放|離れ|諦め|あきらめ|別れ)(?:られ|たく|ず|な(?:い|かった|く)(?!な)|よう(?:か|と)|ません|るつもりはな|る気はな)|(?:解約|キャンセル|退会|中止|卒業)(?:せず|しな|しませ|しようか|できな)")

@@ -368,9 +368,11 @@ class RuleReading:
         for fact in self.facts:
             for v in fact.versions:
                 hits = self._hits(self.versions[v].text)
-                if cues.DENIED_END.search(self.versions[v].text):
+                if cues.DENIED_END.search(self.versions[v].text) and not fact.negative:
                     fact.own_cues.add("denied")
                 parts = [p for p in self.versions[v].parts if p in hits]
+                if fact.negative:
+                    continue  # "not allergic" denies an allergy, though "can't eat" does not
                 fact.own_cues |= set(self._roles(fact, self.versions[v].text, hits, parts, False).values()) - {"asserted"}
 
     def _parts_of(self, found: values.Found) -> list[int]:
@@ -426,12 +428,19 @@ class RuleReading:
         forget = bool(cues.FORGET.search(text))
         stated: list[str] = []
         language = None
+        taken = {span for f in anchored if f in by_fact for p in by_fact[f] for span in hits[p]}
         for f in sorted(by_fact):
             fact, parts = self.facts[f], by_fact[f]
+            if f not in near and not forget and all(self.parts[p].kind and set(hits[p]) <= taken for p in parts):
+                continue  # the Wednesday of "my physio is Bernadette, I go on Wednesday" is taken
             if f not in near and not (forget and any(self.parts[p].kind is None for p in parts)) and not self._about(f, text, hits, parts):
                 continue
             spans = [span for p in parts for span in hits[p]]
-            if inherited_somebody and not fact.people or self._somebody_else(text, raw, fact, spans):
+            if inherited_somebody and not fact.people:
+                continue
+            owners = {at: self._somebody_else(text, raw, fact, spans, at) for at in {hits[p][0][0] for p in parts}}
+            parts = [p for p in parts if not owners[hits[p][0][0]]]  # 母は5月2日、私は11月23日: each value has its own owner
+            if not parts:
                 continue
             roles = self._roles(fact, text, hits, parts, forget)
             shared: list[tuple[int, str]] = []
@@ -553,18 +562,18 @@ class RuleReading:
         if cues.REPLACED_BEFORE.search(narrow) or cues.REPLACED_AFTER.search(after):
             return "replaced" if older or cues.MOVED_BEFORE.search(narrow) else "denied"
         match = cues.NOT_BEFORE.search(narrow)
-        if match and not self._negative(part) and (match.groupdict().get("already") is None or cues.ALREADY_NOT.search(after)):
+        if match and not (self._negative(part) and cues.CANNOT_HAVE.search(narrow)) and (match.groupdict().get("already") is None or cues.ALREADY_NOT.search(after)):
             return "denied"
-        if cues.NOT_AFTER.search(after):
+        if cues.NOT_AFTER.search(after) and not (self._negative(part) and cues.CANNOT_HAVE.match(after.lstrip(" はがをもだけ"))):
             return "denied"
-        if cues.ENDED_BEFORE.search(narrow) or cues.ENDED_AFTER.search(after) or cues.ENDED_JA.search(cues.NO_END_JA.sub("", rest)):
+        if cues.PARTED_BEFORE.search(narrow) and cues.PARTED_AFTER.search(after) or cues.ENDED_BEFORE.search(narrow) or cues.ENDED_AFTER.search(after) or cues.ENDED_JA.search(cues.NO_END_JA.sub("", rest)):
             return "replaced" if older else "denied"
         if not older and (self._unreal(text, part) or cues.MAYBE_AFTER.search(re.split("[、。]", after)[0])):
             return "denied"
         if not older and not newer:
             if cues.DENIED.search(text) and not cues.says_now(text):
                 return "denied"
-            if cues.DENIED_END.search(rest) and not self._negative(part) or self._negative(part) and cues.OVERCOME.search(text):
+            if cues.DENIED_END.search(rest) and not (self._negative(part) and cues.CANNOT_HAVE.search(rest)) or self._negative(part) and cues.OVERCOME.search(text):
                 return "denied"
         if older and re.search(r"\bfrom\b[^,;]{0,20}$", clause):
             return "replaced"
@@ -599,9 +608,9 @@ class RuleReading:
     def _unreal(self, text: str, part: _Part) -> bool:
         return bool(cues.UNREAL.search(cues.HOPES.sub(" ", text) if self.facts[part.fact].plan else text))
 
-    def _somebody_else(self, text: str, raw: str, fact: _Fact | None, spans: Sequence[tuple[int, int]]) -> bool:
+    def _somebody_else(self, text: str, raw: str, fact: _Fact | None, spans: Sequence[tuple[int, int]], at: int | None = None) -> bool:
         known, anchors = (fact.people, fact.anchors) if fact else (set(), ())
-        return somebody_else(text, raw, known, anchors, spans, self.subject)
+        return somebody_else(text, raw, known, anchors, spans, self.subject, at)
 
     # answering
     def states(self, sentence: str) -> list[str]:
@@ -635,6 +644,9 @@ class RuleReading:
             return Judgement("partial", "replaced", self._named([e for e in evidence if e.replaced]))
         if union & telling:
             return Judgement("partial", "part", self._named([e for e in evidence if e.asserted & telling]))
+        if union and not any(e.asserted & self.versions[o].telling for o in self.facts[self.versions[v].fact].versions if o != v
+                             for e in self.evidence.get(o, ()) if self.layers[e.sentence] in layers):
+            return Judgement("partial", "part", self._named([e for e in evidence if e.asserted]))  # what all versions share, and no other version
         return Judgement("absent")
 
     def _named(self, evidence: Sequence[_Evidence]) -> tuple[str, ...]:

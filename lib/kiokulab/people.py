@@ -38,6 +38,7 @@ _PEOPLE = {
     "inlaw": "mother-in-law father-in-law brother-in-law sister-in-law son-in-law daughter-in-law in-laws 義母 義父 義兄 義弟 義姉 義妹 義理の母 義理の父 義両親 姑 舅 義理の兄 義理の姉 義理の弟 義理の妹",
     "client": "client customer patient tenant guest visitor クライアント お客さん 取引先 顧客 患者 客", "pupil": "student pupil 生徒 教え子 弟子 学生",
     "step": "stepmother stepfather stepmum stepdad stepbrother stepsister godmother godfather", "someone": "guy bloke lady woman man gentleman 誰か ある人 あの人 その人 常連さん 友人の友人 彼 彼女 彼ら 男性 女性 おじさん",
+    "employer": "employer company firm workplace",
     "trade": "accountant lawyer plumber postman builder electrician mechanic nurse babysitter nanny gardener receptionist 会計士 弁護士 大工 看護師 受付",
     "hairdresser": "hairdresser barber stylist 美容師 床屋さん", "dentist": "dentist", "doctor": "doctor gp physician 医者 主治医", "physio": "physio physiotherapist", "cleaner": "cleaner", "vet": "vet",
 }
@@ -98,12 +99,12 @@ _JA_PERSON = re.compile(rf"(?<![{KANJI}])(?P<p>{_JA_PEOPLE})(?:さん|ちゃん|
 _ME = re.compile(r"(?<![a-z'])(?:i|i'm|i've|i'd|i'll|me|my|mine|myself|we|we're|we've|we'll|us|our|ours|user|user's|users)(?![a-z'])")
 _ME_ACTS = re.compile(r"(?<![a-z'])(?:i|i'm|i've|i'd|i'll|me|myself|we|we're|we've|we'll|us|user)(?![a-z']|'s (?!been|got|going))")
 _ME_OWNS = re.compile(r"(?<![a-z'])(?:my|our|user's|mine|ours)(?![a-z'])")
-_PERSON_PHRASE = re.compile(rf"(?:(?:some|one|two|a few|most|all) of )?(?:my|our|the user's|user's|his|her|their|an|a|the|some|one)(?: [a-z]+(?<!'s)){{0,2}}? (?P<q>{_EN_PEOPLE})s?(?P<own>'s|s'|'(?= ))?(?: of (?:mine|ours|the user's|the user))?(?![a-z-])")
+_PERSON_PHRASE = re.compile(rf"(?:(?:some|one|two|a few|most|all) of )?(?:my|our|the user's|user's|his|her|their|an|a|the|some|one)(?: (?!(?:my|our|his|her|their|the|an?|of|is|and|or|with|to|for)\b)[a-z]+(?<!'s)){{0,2}}? (?P<q>{_EN_PEOPLE})s?(?P<own>'s|s'|'(?= ))?(?: of (?:mine|ours|the user's|the user))?(?![a-z-])")
 _ASIDE = re.compile(r"(?<![a-z])(?:before i forget|while (?:i'm|we're) at it|did i (?:mention|tell you)(?: that)?|as (?:i|we) (?:\w+ )?(?:saw|heard|said|know|mentioned)|i (?:think|guess|believe|heard|hear|hope|suppose|mean|was told|just heard|learned)(?: that)?|"
                     r"(?:told|tells|asked|showed|reminded) (?:me|us)(?: that| about)?|if you ask me|let me (?:add|say|think|tell you)|i(?:'ve)? (?:just )?(?:noticed|found out|discovered)(?: that)?|you know)(?![a-z'])")
 _OPENING = re.compile(r"^(?:(?:oh|and|also|so|but|well|anyway|by the way|apparently|incidentally|speaking of which|for what it's worth|as it happens|funnily enough|just so you know|for the record|on another note|user said|note)[,: ]+)+")
 _PERSON_SUBJECT = re.compile(r"^# |(?<!with )(?<!from )(?<!and )(?<!to )(?<!by )(?<!for )(?<!of )# (?!(?:and|or|in|on|at|for|to|with)\b)\w")
-_OF_PERSON = re.compile(r"\b(?:of|by|for|belongs to|owned by|with) #(?: |$)|\b(?:is|was|are) #'s\b|(?:where|that|which|who|whom) # \w")
+_OF_PERSON = re.compile(r"\b(?:of|by|for|belongs to|owned by|with) #(?![a-z'])|\b(?:is|was|are) #'s\b|(?:where|that|which|who|whom) # \w")
 _NOT_MINE = re.compile(r"\bnot (?:mine|ours|my own|(?:of |for |about )?(?:the )?user(?:'s)?|me|us)(?![a-z'])(?! the)|(?:私|自分|うち|ユーザー)の?(?:もの|こと)?(?:では|じゃ)な|(?:私|ユーザー)ではなく")
 _THEIR = re.compile(r"(?<![a-z])(?:his|her|their|him|them|he|she|they)(?![a-z])")
 _HEARSAY = re.compile(r"そうです|そうだ|らしい|だって|んだと|とのこと|と言って|と話し|と聞")
@@ -119,7 +120,7 @@ _GIVEN_JA = ("美咲 健太 翔平 陽菜 大輔 結衣 拓也 真由美 直樹 
 _BARE_NAME_JA = re.compile(rf"(?:^|[、。「（(]|(?:友人|友達|同僚|先輩|後輩|同期|親友|従兄|従妹|いとこ|弟|妹|兄|姉|上司|部下|隣|彼氏|彼女|息子|娘)の)(?P<n>(?:{'|'.join(_SURNAMES)})(?:[{KANJI}]{{1,3}})?|{'|'.join(sorted(set(_GIVEN_JA), key=len, reverse=True))}|[{KANJI}]{{1,2}}(?:太郎|之介|之助|[介輔也斗哉彦香奈菜緒織乃])|[{KANJI}]{{2}}子)(?P<role>は|が|も|の|って|によると)")
 _NO_BARE_JA = {"林", "森", "原", "関", "明", "実", "進", "学", "愛", "優", "舞", "彩", "茂", "修", "豊", "仁", "司", "清", "純", "葵", "樹", "湊", "蓮", "上野", "千葉", "宮崎", "福田", "川崎", "石川", "山口", "高田", "中野", "本間", "調味料", "玉子", "椅子", "帽子", "障子", "餃子", "菓子", "様子", "調子", "冊子", "未来", "学園祭"}
 _OWNER = re.compile(r"(?<![\w'])(?P<n>[A-Z][a-zà-þ]+)(?: [A-Z][a-zà-þ]+)?'s? (?=(?P<rest>(?:\w+ ){0,2}\w*))")
-_NAME_ACTS = re.compile(rf"(?:^|(?<=[.;:!?,] )|(?<=\bthat )|(?<=\bwhile )|(?<=\bbut )|(?<=\band )|(?<=\bbecause ))(?P<n>[A-Z][a-zà-þ]+)(?P<family> [A-Z][a-zà-þ]+)?(?P<more>(?:,| and| &) [A-Z][a-zà-þ]+)? (?=(?P<v>{_VERB})\b)")
+_NAME_ACTS = re.compile(rf"(?:^|(?<=[.;:!?,] )|(?<=\bthat )|(?<=\bwhile )|(?<=\bbut )|(?<=\band )|(?<=\bbecause )|(?<=\bwhat )|(?<=\bwhere )|(?<=\bwhich )|(?<=\bwho )|(?<=\bwhen )|(?<=\bhow )|(?<=[a-z] (?=[A-Z])))(?P<n>[A-Z][a-zà-þ]+)(?P<family> [A-Z][a-zà-þ]+)?(?P<more>(?:,| and| &) [A-Z][a-zà-þ]+)? (?=(?P<v>{_VERB})\b)")
 _CLAUSE = re.compile(r"; |: |\. | but |,? while |,? whereas |,? although |, (?:and |so )?(?=(?:i|we|my|our|i'm|i've|the user)\b)|, which | and (?=(?:i|my|mine)\b(?! (?:and|both)))")
 PRONOUN_START = re.compile(r"^(?:and |but |so )?(?:he|she|his|her|they|their|it's his|it's her)(?:'s|'re|'ve)?(?![a-z])|^(?:彼|彼女|あの子|向こう)(?:の|は|が|も)")
 
@@ -140,22 +141,24 @@ def somebody_owns(sentence: str, known: set[str], subject: str | None = None) ->
     return somebody_else(normalise(sentence), sentence, known, (), (), names_of(subject))
 
 
-def somebody_else(text: str, raw: str, known: set[str], anchors: Sequence[str], spans: Sequence[tuple[int, int]], user: set[str]) -> bool:
-    """Whether the sentence is about a person who is not `known`. `text` is normalised, `raw` is not; `spans` are value
+def somebody_else(text: str, raw: str, known: set[str], anchors: Sequence[str], spans: Sequence[tuple[int, int]], user: set[str],
+                  at: int | None = None) -> bool:
+    """Whether the sentence, at the value that begins at `at` (the first of `spans` unless said), is about a person who is not `known`. `text` is normalised, `raw` is not; `spans` are value
     hits: a person named inside a value ("Aunt Mary's Cafe") is part of the value; `user` are the user's names."""
     if len(text) > 2_000:
         text, raw = text[:2_000], raw[:2_000]
     if _NOT_MINE.search(text):
         return True
-    if re.search("[a-z]{2}", text) and _english(text, raw, known, anchors, spans, user):
+    at = min((s for s, _ in spans), default=None) if at is None else at
+    if re.search("[a-z]{2}", text) and _english(text, raw, known, anchors, spans, user, at):
         return True
-    return bool(re.search("[\u3041-\u9fff]", text)) and _japanese(text, known, anchors, spans, user)
+    return bool(re.search("[\u3041-\u9fff]", text)) and _japanese(text, known, anchors, spans, user, at)
 
 
 # --- English ----------------------------------------------------------------------------------------------------
 
 
-def _english(text: str, raw: str, known: set[str], anchors: Sequence[str], spans: Sequence[tuple[int, int]], user: set[str]) -> bool:
+def _english(text: str, raw: str, known: set[str], anchors: Sequence[str], spans: Sequence[tuple[int, int]], user: set[str], value: int | None) -> bool:
     def inside(start: int, end: int) -> bool:
         return any(s < end and start < e for s, e in spans)
 
@@ -173,7 +176,7 @@ def _english(text: str, raw: str, known: set[str], anchors: Sequence[str], spans
     owners: list[tuple[int, int]] = []
     for match in _PERSON_PHRASE.finditer(text):
         concept = _WORD_TO_PERSON[match["q"]]
-        if concept in known or inside(*match.span()) or marked[match.start()] == "\0" or _serves(match[0], concept, bool(match["own"]), text, match.end(), anchors, spans):
+        if concept in known or inside(*match.span()) or marked[match.start()] == "\0" or _serves(match[0], concept, bool(match["own"]), text, match.start(), match.end(), anchors):
             continue
         mark(*match.span(), bool(match["own"]))
         found = True
@@ -181,7 +184,7 @@ def _english(text: str, raw: str, known: set[str], anchors: Sequence[str], spans
             owners.append(match.span())
     for match in _EN_PERSON.finditer(text):
         concept = _WORD_TO_PERSON[match["p"]]
-        if concept in known or inside(*match.span()) or "\0" in marked[match.start():match.end()] or marked[match.start()] == "#" or concept in _PROVIDERS or concept in ("child", "someone"):
+        if concept in known or inside(*match.span()) or "\0" in marked[match.start():match.end()] or marked[match.start()] == "#" or concept in _PROVIDERS or concept in ("child", "someone", "employer"):
             continue
         if match["p"] == "partner" and not re.search(r"(?:my|his|her|their|our|'s) $", text[:match.start()]) or match["p"] in ("assistant", "gran", "ex", "trainer", "guest", "baby", "bro", "sis", "twin"):
             continue  # a tennis partner is no partner
@@ -199,12 +202,15 @@ def _english(text: str, raw: str, known: set[str], anchors: Sequence[str], spans
                 owners.append((start, end))
     if not found:
         return False
+    if value is not None:  # "my brother's birthday is on July 12 and mine on October 2": only persons of the value's own clause count where that clause is the user's
+        here = next((a for a, b in _clauses(text) if a <= value < b), 0)
+        if here and re.match(r"(?:i|we|my|our|i'm|i've|mine|ours|the user(?:'s)?)\b(?! (?:[a-z]+ ){0,2}(?:#|\0))", "".join(marked)[here:].lstrip()) and not any(here <= a for a, _ in owners):
+            return False
     for _, end in owners:
         owned = text[end:end + 30]
         if not _ME.search(text[end:]) and not _ME_ACTS.search("".join(marked[:end]).replace("\0", "")) or any(anchor in re.split("[,;.]", owned)[0] for anchor in anchors if len(anchor) > 2):
             return True
     whole = "".join(marked)
-    value = min((s for s, _ in spans), default=None)
     value_mark = "\1"
     if value is not None and whole[value:value + 1] not in ("#", "\0"):
         whole = whole[:value] + value_mark + whole[value + 1:]
@@ -227,9 +233,14 @@ def _english(text: str, raw: str, known: set[str], anchors: Sequence[str], spans
     return bool(_THEIR.search(text)) and not re.search(r"(?<![a-z'])(?:i|i'm|i've|my|we|our|user)(?![a-z])", rest)
 
 
-def _serves(phrase: str, concept: str, own: bool, text: str, end: int, anchors: Sequence[str], spans: Sequence[tuple[int, int]]) -> bool:
+def _clauses(text: str) -> list[tuple[int, int]]:
+    ends = [m.end() for m in _CLAUSE.finditer(text)]
+    return list(zip([0, *ends], [*ends, len(text) + 1], strict=True))
+
+
+def _serves(phrase: str, concept: str, own: bool, text: str, start: int, end: int, anchors: Sequence[str]) -> bool:
     """Whether a person is there for the user in what the fact is about: "my guitar teacher", "the cleaner comes on Monday"."""
-    if own:
+    if own or re.search(r"\b(?:of|by|belongs to|owned by) $", text[:start]):
         return False
     if any(anchor in phrase for anchor in anchors if len(anchor) > 2):
         return True
@@ -261,7 +272,7 @@ def _names(text: str, raw: str, anchors: Sequence[str], spans: Sequence[tuple[in
 # --- Japanese ---------------------------------------------------------------------------------------------------
 
 
-def _japanese(text: str, known: set[str], anchors: Sequence[str], spans: Sequence[tuple[int, int]], user: set[str]) -> bool:
+def _japanese(text: str, known: set[str], anchors: Sequence[str], spans: Sequence[tuple[int, int]], user: set[str], at: int | None) -> bool:
     def inside(match: re.Match) -> bool:
         return any(s < match.end() and match.start() < e for s, e in spans)
 
@@ -279,7 +290,7 @@ def _japanese(text: str, known: set[str], anchors: Sequence[str], spans: Sequenc
     if "neighbour" not in known and "parents" not in known:
         mentions += [(m.start(), m.end(), "は") for m in _ELSEWHERE_JA.finditer(text) if not inside(m) and not any(a.startswith("実家") for a in anchors)]
         for match in _PET_NEAR_JA.finditer(text):
-            if any(s <= match.end() < e or match["x"] in text[s:e] for s, e in spans) or any(match["x"] == a for a in anchors):
+            if any(s <= match.end("x") < e or match["x"] in text[s:e] for s, e in spans) or any(match["x"] == a for a in anchors):
                 mentions.append((match.start(), match.end(), "は"))
     for match in _HONORIFIC.finditer(text):
         name = match["n"]
@@ -302,11 +313,10 @@ def _japanese(text: str, known: set[str], anchors: Sequence[str], spans: Sequenc
             if not mine:
                 return True
             continue
-        if role == "の" and any(anchor in text[end:end + len(anchor) + 6] for anchor in anchors if len(anchor) > 1 or anchor in "犬猫薬"):
+        if role == "の" and not any(end <= a < at for a in mine) and any(anchor in text[end:end + len(anchor) + 6] for anchor in anchors if len(anchor) > 1 or anchor in "犬猫薬"):
             return True  # 母の誕生日, whoever told it
-        first = min(s for s, _ in spans)
-        if start < first:
-            topic = max((at for at in mine if at < first), default=None)
+        if start < at:
+            topic = max((a for a in mine if a < at), default=None)
             if topic is None or topic < start and re.search("が、|けど、|けれど、|し、|。", plain[topic:start]):
                 return True  # a topic of the user before it stays the sentence's topic; one after it takes over
         elif not mine:
