@@ -36,7 +36,7 @@ def test_missing_answers_are_wrong_and_not_judged_ones_are_apart_and_disputed_on
     rows = [row("a"), row("b", verdict="wrong", missing="timeout: x"), row("c", verdict="not_judged")]
     head = {"name": "n", "sha256": "s", "official": False, "records": 3, "sample": {"digest": "d", "by": "x"}, "disputed": {"a": "issue 1: y"},
             "run": {"system": "bm25", "embedder": "use", "top_sessions": 10, "k": 30, "unit_timeout_s": 1, "seed": 1, "bootstrap": 0}}
-    who = {"reader": "r", "name": "j", "panel": [], "prompts": {"official_prompts": False, "digest": "p"}}
+    who = {"reader": "r", "name": "j", "panel": [], "internal_model": None, "prompts": {"official_prompts": False, "digest": "p"}}
     found = analyze.metrics(rows, who, head, {"recall_any": analyze.rate([]), "recall_all": analyze.rate([]), "untraced": 0}, None)
     assert (found["accuracy"]["overall"]["k"], found["accuracy"]["overall"]["n"], found["accuracy"]["overall"]["not_judged"]) == (1, 2, 1)
     assert found["missing"] == {"b": "timeout: x"} and found["worst"]["n"] == 3
@@ -65,7 +65,7 @@ def test_judges_who_never_differ_have_no_kappa_and_that_is_said():
 
 def test_cost_is_decimal_per_thousand_split_and_an_unknown_price_is_no_zero():
     calls = [{"role": "system", "cost": "0.001", "list_cost": "0.002"}, {"role": "reader", "cost": "0.1", "list_cost": "0.2"}, {"role": "reader", "cost": None, "list_cost": "0.2"},
-             {"role": "judge", "cost": "5", "list_cost": "5"}, {"role": "panel/2", "cost": "1", "list_cost": "1"}]
+             {"role": "judge", "cost": "5", "list_cost": "5"}, {"role": "panel-2", "cost": "1", "list_cost": "1"}]
     found = analyze.cost(calls, 3)
     assert found["per_1000_questions"]["ingest"]["billed"] == "0.3333" and found["per_1000_questions"]["judge"]["calls"] == 2
     assert found["per_1000_questions"]["answer"] == {"billed": "33.3333", "list": "133.3333", "calls": 2, "not_priced": 1}

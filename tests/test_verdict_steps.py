@@ -183,7 +183,7 @@ class Model:
     """Plays reader and judge; notes what it was asked, and how many calls were under way at once."""
 
     def __init__(self, reader="Rio.", judge="Yes", panel=("yes", "yes", "no"), wait=0.0):
-        self.said = {"reader": reader, "judge": judge, **{f"panel/{n}": text for n, text in enumerate(panel, 1)}}
+        self.said = {"reader": reader, "judge": judge, **{f"panel-{n}": text for n, text in enumerate(panel, 1)}}
         self.calls, self.lock, self.now, self.most, self.wait = [], threading.Lock(), 0, 0, wait
 
     def __call__(self, unit, role, prompt):
@@ -249,7 +249,7 @@ def test_a_reader_that_gives_nothing_is_wrong_and_listed(two, tmp_path):
 
 def test_calls_are_in_flight_across_questions_and_a_resumed_run_repeats_none(tmp_path):
     path = write(tmp_path / "f.json", [record(f"q{n}") for n in range(12)])
-    chosen = params(data=str(path), questions=0, calls_in_flight=4, **LIVE)
+    chosen = params(data=str(path), questions=0, concurrency=4, **LIVE)
     fails = Model(reader=lambda unit: (_ for _ in ()).throw(KeyboardInterrupt()) if unit == "q7" else "Rio", wait=0.02)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "run", chosen, fails)
@@ -265,7 +265,7 @@ def test_calls_are_in_flight_across_questions_and_a_resumed_run_repeats_none(tmp
 def test_settings_of_the_judges_are_official_only_where_they_were_made_for_the_model():
     roles = models.roles(params(reader="llm:x/r", judge="llm:openai/gpt-4o-2024-08-06", panel="llm:openai/gpt-6-sol"))
     assert roles["reader"]["settings"] == {} and roles["judge"]["settings"] == {"temperature": 0, "max_tokens": 10, "n": 1}
-    assert "temperature" not in roles["panel/1"]["settings"] and roles["panel/1"]["settings"]["max_tokens"] > 10
+    assert "temperature" not in roles["panel-1"]["settings"] and roles["panel-1"]["settings"]["max_tokens"] > 10
 
 
 # --- official prompts -------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_the_prompts_are_part_of_what_decides_a_run(two, stand_in, monkeypatch):
 def test_paths_are_not_what_a_run_is(two, tmp_path):
     copy = write(tmp_path / "copy.json", json.loads(two.read_text()))
     assert params(data=str(two), label="x").deciding() == params(data=str(copy), label="x").deciding()
-    assert "isolation" in params().deciding() and "calls_in_flight" not in params().deciding()
+    assert "isolation" in params().deciding() and "concurrency" not in params().deciding()
     with pytest.raises(InputError, match="LABEL"):
         params(data=str(two)).deciding()
     with pytest.raises(InputError, match="data"):

@@ -32,10 +32,11 @@ from kiokulab.errors import InputError
 from kiokulab.files import dumps, iterate_jsonl, read_jsonl, write_atomic
 from kiokulab.verdict import TYPES, generate
 from kiokulab.verdict.dataset import Question
-from kiokulab.verdict.params import VerdictParams, isolation
+from kiokulab.verdict.params import EXTRACTIVE, VerdictParams, isolation
 
 ALIKE = ("data_sha256", "sample_digest", "n", "reader", "judge", "panel", "prompts", "rules_version")  # or two runs are not compared
-PARTS = {"ingest": ("system", "embedding"), "retrieve": ("retrieve",), "answer": ("reader",)}
+# a memory system asks in one role whether it is fed or searched: what it asks stands under ingest unless its calls say otherwise
+PARTS = {"ingest": ("system", "ingest"), "retrieve": ("retrieve",), "answer": ("reader",)}
 
 
 # --- accuracy ---------------------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ def cost(calls: Iterable[Mapping[str, Any]], questions: int) -> dict[str, Any] |
     sums: dict[str, dict[str, Any]] = {}
     for call in calls:
         role = call["role"]
-        part = next((name for name, roles in PARTS.items() if role.split("/")[0] in roles), "judge" if role.split("/")[0] in ("judge", "panel") else "other")
+        part = next((name for name, roles in PARTS.items() if role.split("-")[0] in roles), "judge" if role.split("-")[0] in ("judge", "panel") else "other")
         row = sums.setdefault(part, {"billed": Decimal(0), "list": Decimal(0), "calls": 0, "not_priced": 0})
         row["calls"] += 1
         row["not_priced"] += call["cost"] is None
@@ -165,15 +166,10 @@ def cost(calls: Iterable[Mapping[str, Any]], questions: int) -> dict[str, Any] |
 
 def recorded_calls(folder: Path) -> list[dict[str, Any]]:
     """Role, billed and list cost of every recorded model call of a run; embeddings of the kit's own embedder cost nothing and
-    are not in it."""
-    path = folder / "calls.sqlite"
-    if not path.exists():
-        return []
-    import sqlite3
+    are not in it. Attempts that failed are."""
+    from kiokulab import calls, metering
 
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
-        return [{"role": role, "cost": billed, "list_cost": listed}
-                for role, billed, listed in database.execute("select role, cost, list_cost from calls where path not like '%embeddings' order by unit, role, seq, attempt")]
+    return [{"role": call["role"], "cost": call["cost"], "list_cost": call["list_cost"]} for name in metering.RECORDS.values() if (folder / name).is_file() for call in calls.rows(folder / name)]
 
 
 def latency(events: Iterable[Mapping[str, Any]], answers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -206,6 +202,7 @@ def metrics(rows: Sequence[Mapping[str, Any]], judge: Mapping[str, Any], head: M
         "readings": readings(rows), "panel": panel(rows), "retrieval": dict(recall), "cost": spent,
         "conditions": {"data": head["name"], "data_sha256": head["sha256"], "official_data": head["official"], "records": head["records"], "n": len(rows),
                        "sample_digest": head["sample"]["digest"], "sample_by": head["sample"]["by"], "reader": judge["reader"], "judge": judge["name"], "panel": judge["panel"],
+                       "internal_model": judge["internal_model"], "plumbing": judge["internal_model"] == EXTRACTIVE,
                        "official_prompts": judge["prompts"]["official_prompts"], "prompts": judge["prompts"]["digest"], "embedder": asked["embedder"],
                        "top_sessions": asked["top_sessions"], "k": asked["k"], "isolation": isolation(asked["system"]), "limit_s": asked["unit_timeout_s"], "rules_version": RULES_VERSION},
         "metrics": {"accuracy": overall}}
@@ -303,7 +300,9 @@ def compare(folder: Path, beside: Sequence[Path]) -> dict[str, Any]:
             continue
         name = place.parent.name if place.parent.name not in runs else f"{place.parent.name} {place.name[:6]}"
         differ = [key for key in ALIKE if theirs["conditions"][key] != mine["conditions"][key]]
-        if differ:
+        if theirs["conditions"]["plumbing"] or mine["conditions"]["plumbing"]:
+            refused[name] = "not compared: a system fed by the built-in model is plumbing, and enters no table of results"
+        elif differ:
             refused[name] = "differs in " + ", ".join(differ)
         else:
             runs[name] = (theirs, _verdicts(place))

@@ -28,7 +28,7 @@ from kiokulab import embed, units
 from kiokulab.errors import InputError
 from kiokulab.files import write_jsonl
 from kiokulab.systems.base import Hit, Item, Pair, Session, SystemFailure, Turn, Unsupported, Utterance
-from kiokulab.verdict import baselines, generate
+from kiokulab.verdict import baselines, generate, models
 from kiokulab.verdict.dataset import Question, show_date
 from kiokulab.verdict.params import BASELINES, VerdictParams, describe_system
 
@@ -103,8 +103,13 @@ def _ask_system(stack: ExitStack, unit: dict[str, Any], params: VerdictParams, q
     from kiokulab import systems
 
     declared = systems.describe(unit["system"], unit["settings"])
-    endpoint = None
-    if declared["embeddings"]:
+    endpoint = unit.get("endpoint")  # of a run whose system asks a language model
+    if endpoint is not None:
+        from kiokulab import meter
+
+        if meter.begin_unit(endpoint)["stopped"]:
+            raise SystemFailure("not run: budget")
+    elif declared["embeddings"]:
         from kiokulab import meter
 
         endpoint = stack.enter_context(meter.serve_embeddings(embed.get(params.embedder))).endpoint(question.id)
@@ -210,9 +215,12 @@ def _run_system(folder: Path, name: str, params: VerdictParams, places: dict[str
         environments.ensure(declared["environment"])  # once, and not by each unit
     where = folder / "units" / STEP
     embedder = planned[0]["settings"].get("embedder") or (params.embedder if declared["embeddings"] else None)
-    with embed.loaded_once(embedder) if embedder and len(planned) > 2 else nullcontext():
+    with embed.loaded_once(embedder) if embedder and len(planned) > 2 else nullcontext(), models.session(folder, params, STEP) as session:
+        if session is not None:
+            planned = [{**unit, "endpoint": session.endpoint(unit["unit"])} for unit in planned]
         outcome = units.run_units("kiokulab.verdict.ingest:ingest_unit", planned, where, jobs=params.jobs, engine=params.engine,
                                   scheduler=params.scheduler, timeout_s=params.unit_timeout_s)
+        models.stopped(session)
     rows: dict[str, dict[str, list[dict]]] = {}
     for identity in outcome.finished:
         rows[identity] = json.loads((where / f"{units.file_name(identity)}.json").read_bytes())

@@ -75,7 +75,7 @@ def verdict_of(question: Question, answered: dict[str, Any], params: VerdictPara
         row |= _asked(question, answered["text"], said, ask, "judge")
         row |= {"verdict": _word(row["official"]), "why": row["why"]}
     if params.panel:
-        votes = [_asked(question, answered["text"], said, ask, f"panel/{n}") for n in range(1, 1 + len(params.panel.split(",")))]
+        votes = [_asked(question, answered["text"], said, ask, f"panel-{n}") for n in range(1, 1 + len(params.panel.split(",")))]
         given = [vote["official"] for vote in votes]
         row["panel"] = {"votes": given, "replies": [vote["reply"] for vote in votes], "majority": grade.majority(given)}
     return row
@@ -131,7 +131,7 @@ def run(folder: str | Path, params: VerdictParams, ask: models.Ask | None = None
             return {"answer": answered, "event": event, "judgement": verdict_of(question, answered, params, said, asked)}
 
         # without models the work is this processor's own, and threads would only stand in each other's way
-        results = dict(_in_order(pairs(folder), work, where, params.calls_in_flight if asked is not None else 0))
+        results = dict(_in_order(pairs(folder), work, where, params.concurrency if asked is not None else 0))
     order = [question.id for question, _ in pairs(folder)]
     write_jsonl(folder / "answers.jsonl", (results[identity]["answer"] for identity in order))
     write_jsonl(folder / "answer-events.jsonl", (results[identity]["event"] for identity in order))  # wall times, apart from the answers
@@ -189,7 +189,7 @@ def _in_order(work_items: Iterator[tuple[Question, dict]], work: Any, where: Pat
 def _judge_row(params: VerdictParams, said: wording.Prompts) -> dict[str, Any]:
     row = {"kind": "judge", "name": params.judge, "version": grade.RULES_VERSION if params.judge == "rules" else said.digest, "measured": None,
            "reader": params.reader, "panel": [name.removeprefix("llm:") for name in params.panel.split(",") if name], "prompts": wording.conditions(said),
-           "models": models.roles(params)}
+           "models": models.roles(params), "internal_model": models.internal_model(params)}
     if params.judge == "rules":
         row["measured"] = yaml.safe_load((root() / "data" / "verdict" / "rule-grader.yml").read_text(encoding="utf-8"))
     return row

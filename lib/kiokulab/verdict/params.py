@@ -19,6 +19,7 @@ KNOWN = {
     "9d79e5524794a2e6900a3aa9cb7d9152c5a3e8319c9a87c25494ba1eacee495f": "LongMemEval-M, cleaned release",
     "73bd0062c6a8116430698d7f9a4aa2c7a1a3fdbfe76fcacb110f90876df2227f": "23 genuine questions, partly re-assembled: not an official file",
 }
+EXTRACTIVE = "extractive"  # the built-in model
 MODEL = r"llm:\S+"
 SHIPPED = root() / "data" / "verdict" / "disputed.yml"
 HERE = Path(__file__).resolve().parent
@@ -50,7 +51,10 @@ class VerdictParams(Params):
     stepwise: bool = Field(default=True, description="whether the reader is asked to go step by step, for histories")
     facts_stepwise: bool = Field(default=True, description="the same for facts of a memory system; MemVerdict does not say which it uses")
     disputed: str = Field(default="shipped", description="YAML list of questions with disputed gold answers; shipped = data/verdict/disputed.yml, empty = none")
-    calls_in_flight: int = Field(default=8, ge=1, description="model calls of the reader and the judges at a time")
+    internal_model: str = Field(default="extractive", min_length=1, description="language model that a memory system calls: extractive (built in, plumbing), or a name at the endpoint")
+    endpoint: str = Field(default="https://openrouter.ai/api/v1", description="base URL of the OpenAI-compatible endpoint of live runs")
+    budget_usd: float = Field(default=0.0, ge=0, description="dollars that a live run may cost; 0 = none given, and a live run asks for one")
+    concurrency: int = Field(default=8, ge=1, description="model calls under way at once")
     bootstrap: int = Field(default=2000, ge=0, description="bootstrap samples of the task average's interval")
     unit_timeout_s: int = Field(default=7200, ge=1, description="seconds for one question; MemVerdict allows two hours, and what takes longer is wrong")
 
@@ -65,7 +69,6 @@ class VerdictParams(Params):
     def deciding(self) -> dict[str, Any]:
         """As in `Params`; files stand for themselves by their content, and the time limit and the isolation decide too."""
         values = super().deciding()
-        values.pop("calls_in_flight")
         for name, path in (("data", self.data), ("ids", self.ids), ("disputed", self.disputed_file)):
             if path and not Path(path).is_file():
                 raise InputError("there is no such file", f"parameter {name} = {path}", "make data-longmemeval says how to get the official file" if name == "data" else None)

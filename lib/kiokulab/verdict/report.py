@@ -168,6 +168,7 @@ def conditions(folder: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
         "judge": c["judge"] + (f"; agrees with {measured['against'].split(',')[0]} on " + " and ".join(f"{one['agree']}/{one['n']} (kappa {one['kappa']:.2f})" for one in measured["runs"].values()) +
                                " public answers; preference rubrics are not judged by rule" if measured else ""),
         "panel": ", ".join(c["panel"]) or "none",
+        "model of the memory system": "it calls none" if c["internal_model"] is None else c["internal_model"] + (" (built in: plumbing, no result)" if c["plumbing"] else ", reasoning effort none"),
         "prompts": f"official_prompts: {str(c['official_prompts']).lower()}; {c['prompts']}" + "".join(f"\n{text}" for text in judge["prompts"]["warnings"]),
         "isolation": f"{c['isolation']}; limit {c['limit_s']} s a question, over it is wrong",
         "clock": "UTC, because the file names no zone; set to each session's date, then to the question's, which may lie before a session of the same day",
@@ -238,6 +239,7 @@ def _lead(found: dict[str, Any], compared: dict[str, Any], name: str) -> str:
     text = f"{name} is right on {overall['k']} of {overall['n']} judged questions (95 % interval {analyze._interval(overall)})"
     text += f"; {overall['not_judged']} were not judged" if overall["not_judged"] else ""
     text += f"; {len(found['missing'])} had no answer and count as wrong" if found["missing"] else ""
+    text += ". PLUMBING: the system was fed by the built-in model, so these figures are no result" if found["conditions"]["plumbing"] else ""
     return text + "." + (f" {OFFLINE}" if found["conditions"]["reader"] == "extractive" or found["conditions"]["judge"] == "rules" else "")
 
 
