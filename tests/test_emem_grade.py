@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiokulab.emem import dataset, judge, variations
-from kiokulab.emem.grade import best_path, contains_answer, norm, normalise, tokens
+from kiokulab.emem.grade import Ranking, best_path, contains_answer, norm, normalise, tokens
 
 
 @pytest.mark.parametrize("text,expected", [
@@ -93,3 +93,15 @@ def test_a_stub_that_always_says_conflict_misses_the_true_negative():
 def test_topline_is_a_ratio_of_sums():
     rows = [{"axis": "retrieval_accuracy", "correct": c} for c in (True, True, False, False)] + [{"axis": "test_time_learning", "correct": True}]
     assert judge.axis_scores(rows)["longmemeval_topline"] == 0.6
+
+
+WORDS = st.lists(st.sampled_from(["kettle", "blue", "garden", "tea", "the", "rent", "of", "猫"]), max_size=5).map(" ".join)
+STORES = st.dictionaries(st.sampled_from([f"/{letter}.md" for letter in "abcdeé"]), WORDS, max_size=5)
+
+
+@given(st.lists(st.tuples(STORES, WORDS), min_size=1, max_size=4))
+def test_the_indexed_ranking_gives_what_the_plain_one_gives(generations):
+    ranking = Ranking()
+    for documents, query in generations:
+        ranking.update(documents)
+        assert ranking.best(query) == best_path(query, documents)

@@ -4,6 +4,7 @@ import pytest
 
 from kiokulab.emem import client, dataset, ingest, judge, receipts, responder
 from kiokulab.emem.client import Responder, ResponderError
+from kiokulab.emem.grade import best_path
 from kiokulab.serving import serve
 
 CLOCK = lambda: "2026-01-01T00:00:00Z"
@@ -139,6 +140,13 @@ def test_missing_search_and_scan_routes_only_cost_the_answer(shared):
 def test_caching_reads_changes_no_row(repository, monkeypatch):
     data = dataset.load(repository / "data/emem/v0.1/items.jsonl")
     cached, few = run(data)
+
+    def read_everything_again(self, query):  # as the original does it
+        documents = {path: self.call("view", {"path": path})["content"] for path in self.paths()}
+        best = best_path(query, documents)
+        return best, documents.get(best)
+
+    monkeypatch.setattr(client.Responder, "best", read_everything_again)
     monkeypatch.setattr(client.Responder, "view", lambda self, path: self.call("view", {"path": path}))
     uncached, many = run(data)
     assert cached["rows"] == uncached["rows"] and many.calls > 4 * few.calls

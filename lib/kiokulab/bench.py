@@ -3,43 +3,58 @@
 1. One system through the four notebooks, against the same steps called from one Python process (with the same unit
    processes), and against one process alone that does one unit after another. Each starts with an empty cache.
 2. The rule judge on 20,000 sentences against 500 fact versions.
-3. The store-everything run as personas grow: time, and peak memory of all its processes together.
+3. The other tracks' and the meter's own tables.
+4. The store-everything run as personas grow: time, and peak memory of all its processes together.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 SYSTEM = "store-everything"
 SIZES = (10, 100, 1000)
 SENTENCES, VERSIONS = 20_000, 500
+TABLES = {"notebooks": "kiokulab.bench:notebooks_against_one_process", "judge": "kiokulab.bench:rule_judge", "meter": "kiokulab.bench_meter:lines",
+          "drift": "kiokulab.drift.bench:lines", "emem": "kiokulab.emem.bench:lines", "verdict": "kiokulab.verdict.bench:lines"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the three tables; returns the exit code. Options are for the bench's own sub-processes and for people in a hurry."""
     parser = argparse.ArgumentParser(prog="kiokulab bench", description="measure the kit's own speed")
-    parser.add_argument("--only", choices=("notebooks", "judge", "personas"), help="one table alone")
+    parser.add_argument("--only", choices=(*TABLES, "personas"), help="one table alone")
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="most personas of the third table")
     parser.add_argument("--minutes", type=float, default=90, help="a size that is expected to take longer is not run, and that is said")
     parser.add_argument("--steps", nargs=2, metavar=("HOW", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args([] if arguments is None else list(arguments))
     if options.steps:
         return _steps(*options.steps)
-    tables = {"notebooks": notebooks_against_one_process, "judge": rule_judge,
-              "personas": lambda: personas_grow([s for s in SIZES if s <= options.largest], options.minutes)}
+    tables = {name: _table(where) for name, where in TABLES.items()}
+    tables["personas"] = lambda: personas_grow([s for s in SIZES if s <= options.largest], options.minutes)  # the longest, so the last
     for name, table in tables.items():
         if options.only in (None, name):
             print(table(), flush=True)
             print()
     return 0
+
+
+def _table(where: str) -> Callable[[], str]:
+    """The function "module:name", imported when its table is wanted."""
+    module, _, name = where.partition(":")
+
+    def call() -> str:
+        found = getattr(importlib.import_module(module), name)()
+        return found if isinstance(found, str) else "\n".join(found)
+
+    return call
 
 
 # --- 1: notebooks -------------------------------------------------------------------------------------------------
@@ -80,8 +95,6 @@ def _steps(how: str, folder: str) -> int:
 
 def _in_this_process() -> None:
     """Put a fan-out without processes in the place of the kit's: one unit after another, here."""
-    import importlib
-
     from kiokulab import units
     from kiokulab.files import dumps, write_atomic
 

@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from kiokulab.emem import NAMESPACE
+from kiokulab.emem.responder import cid_of
 from kiokulab.systems.base import Request, Unsupported
 
 WHEN = "2026-01-01T00:00:00+00:00"  # one fixed date: the track has none
@@ -55,6 +56,9 @@ class SystemStore:
 
     def paths(self, prefix: str) -> list[str]:
         return sorted(path for path in self._files() if path.startswith(prefix))
+
+    def cid(self, path: str) -> str:
+        return cid_of(self._files()[path])
 
     def search(self, query: str, k: int, prefix: str, lexical: bool) -> list[tuple[str, float, str]] | None:
         if "search" not in self.capabilities:

@@ -1,7 +1,8 @@
 """The client side of the emem track: what emem-membench asks a responder over HTTP, with each call timed.
 
-Reads are cached until the next write (a "write generation"): the answers are those that the responder gave, and the
-scores do not change, but the original's 415 calls for its sample become a few dozen.
+Reads are cached until the next write (a "write generation"); after a write the directory is listed again, and a file is
+read again unless the listing names it under the content id that its text has. So the answers are those that the responder
+gave, the scores do not change, and the original's 415 calls for its sample become a few dozen.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 import httpx
 
 from kiokulab.emem import NAMESPACE
+from kiokulab.emem.grade import Ranking
+from kiokulab.emem.receipts import file_cid
 from kiokulab.errors import KiokuLabError
 
 TOOL_NAMES = {
@@ -50,6 +53,9 @@ class Responder:
         self.calls = 0
         self._id = 0
         self._reads: dict[str, Any] = {}
+        self._listed: dict[str, str] = {}  # path -> content id, as the last listing has it
+        self._by_id: dict[tuple[str, str], str] = {}  # (path, content id) -> text whose content id that is
+        self.ranking = Ranking()
 
     def __enter__(self) -> Responder:
         return self
@@ -108,6 +114,7 @@ class Responder:
     # writes
     def create(self, path: str, text: str) -> Any:
         self._reads.clear()
+        self._listed = {}
         return self.call("create", {"path": path, "file_text": text, "kind": "fact"})
 
     # reads
@@ -118,19 +125,30 @@ class Responder:
 
     def content(self, path: str) -> str | None:
         """The text of a file; None where the reply has no text."""
+        listed = self._listed.get(path)
+        if listed is not None and (path, listed) in self._by_id:
+            return self._by_id[path, listed]
         reply = self.view(path)
         text = reply.get("content") if isinstance(reply, dict) else None
-        return text if isinstance(text, str) else None
+        if not isinstance(text, str):
+            return None
+        if listed == file_cid(text.encode("utf-8", "surrogatepass")):
+            self._by_id[path, listed] = text
+        return text
 
     def paths(self) -> list[str]:
         """Every string anywhere in the listing that looks like a memory file, sorted by bytes, once each."""
         found: set[str] = set()
+        ids: dict[str, str] = {}
 
         def walk(value: Any) -> None:
             if isinstance(value, str):
                 if value.startswith(NAMESPACE) and value.endswith(".md"):
                     found.add(value)
             elif isinstance(value, dict):
+                path, cid = value.get("path"), value.get("file_cid")
+                if isinstance(path, str) and isinstance(cid, str):
+                    ids[path] = cid
                 for inner in value.values():
                     walk(inner)
             elif isinstance(value, list):
@@ -138,7 +156,17 @@ class Responder:
                     walk(inner)
 
         walk(self.view(NAMESPACE + "/"))
+        self._listed = ids
         return sorted(found, key=lambda path: path.encode("utf-8", "surrogatepass"))
+
+    def best(self, query: str) -> tuple[str | None, str | None]:
+        """(path, text) that the lexical fallback chooses among everything that is listed; (None, None) for nothing.
+        Cached like every read: a second query of the same write generation reads nothing."""
+        if "documents" not in self._reads:
+            self._reads["documents"] = {path: text for path in self.paths() if (text := self.content(path)) is not None}
+            self.ranking.update(self._reads["documents"])
+        path = self.ranking.best(query)
+        return path, self._reads["documents"].get(path) if path else None
 
     def search(self, query: str, k: int, prefix: str | None = None) -> dict[str, Any] | None:
         """A search reply; None for anything that is not a 2xx JSON object (counted in `failures`, as it only makes

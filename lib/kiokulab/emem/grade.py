@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
+from collections.abc import Mapping
 from decimal import Decimal
 
 from kiokulab.emem.dataset import WHITE_SPACE
@@ -76,3 +78,60 @@ def best_path(query: str, documents: dict[str, str]) -> str | None:
         if score > best_score:
             best, best_score = path, score
     return best
+
+
+class Ranking:
+    """`best_path` over documents that change now and then: the same answer, without reading every document again.
+
+    Tokens are indexed; a query adds up the lists of its tokens. A changed document costs its own tokens alone.
+    """
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self.order: list[str] | None = None  # paths by bytes; None after a path came or went
+        self.number: dict[str, int] = {}
+        self.holding: defaultdict[str, set[str]] = defaultdict(set)  # token -> paths
+        self.lists: dict[str, object] = {}  # token -> sorted positions of its paths, made when first asked for
+
+    def update(self, documents: Mapping[str, str]) -> None:
+        """Take in what is new or changed, drop what is gone."""
+        for path in self.texts.keys() - documents.keys():
+            self._set(path, None)
+        for path, text in documents.items():
+            if self.texts.get(path) != text:
+                self._set(path, text)
+
+    def _set(self, path: str, text: str | None) -> None:
+        before = set(tokens(self.texts[path])) if path in self.texts else set()
+        after = set(tokens(text)) if text is not None else set()
+        for token in before - after:
+            self.holding[token].discard(path)
+        for token in after - before:
+            self.holding[token].add(path)
+        if text is None:
+            del self.texts[path]
+        if text is None or path not in self.texts:
+            self.order, self.lists = None, {}
+        else:
+            for token in before ^ after:
+                self.lists.pop(token, None)
+        if text is not None:
+            self.texts[path] = text
+
+    def best(self, query: str) -> str | None:
+        """The path that `best_path(query, documents)` gives."""
+        import numpy as np
+
+        if self.order is None:
+            self.order = sorted(self.texts, key=lambda path: path.encode("utf-8", "surrogatepass"))
+            self.number = {path: position for position, path in enumerate(self.order)}
+        found = []
+        for token in tokens(query):
+            if token not in self.lists:
+                self.lists[token] = np.array(sorted(self.number[path] for path in self.holding.get(token, ())), dtype=np.int64)
+            found.append(self.lists[token])
+        if not found or not self.order:
+            return None
+        scores = np.bincount(np.concatenate(found), minlength=len(self.order))
+        best = int(scores.argmax())  # the first of equals, and positions are in path order
+        return self.order[best] if scores[best] > 0 else None

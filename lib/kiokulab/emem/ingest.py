@@ -11,7 +11,6 @@ from typing import Any
 from kiokulab.emem import NAMESPACE
 from kiokulab.emem.client import Responder, ResponderError
 from kiokulab.emem.dataset import Dataset, Item
-from kiokulab.emem.grade import best_path
 
 
 def read_path(responder: Responder, first: Item) -> str:
@@ -30,9 +29,8 @@ def retrieve(responder: Responder, query: str, path_kind: str) -> dict[str, Any]
         text = responder.content(hits[0].get("path", ""))
         snippet = hits[0].get("snippet")
         return {"path": hits[0].get("path"), "text": text if text is not None else snippet if isinstance(snippet, str) else None}
-    documents = {path: text for path in responder.paths() if (text := responder.content(path)) is not None}
-    best = best_path(query, documents)
-    return {"path": best, "text": documents.get(best) if best else None}
+    path, text = responder.best(query)
+    return {"path": path, "text": text}
 
 
 def long_range_items(items: tuple[Item, ...]) -> tuple[Item, ...]:

@@ -32,6 +32,7 @@ class Store(Protocol):
     def create(self, path: str, text: str) -> None: ...
     def read(self, path: str) -> str | None: ...
     def paths(self, prefix: str) -> list[str]: ...
+    def cid(self, path: str) -> str: ...
     def search(self, query: str, k: int, prefix: str, lexical: bool) -> list[tuple[str, float, str]] | None: ...
     def contradictions(self) -> list[dict[str, Any]] | None: ...
 
@@ -43,6 +44,7 @@ class FileStore:
     def __init__(self, file: str | Path | None = None, embedder: Any = None):
         self.file, self.embedder = Path(file) if file else None, embedder
         self.texts: dict[str, str] = {}
+        self.cids: dict[str, str] = {}
         if self.file and self.file.exists():
             for row in read_jsonl(self.file):
                 self.texts[row["path"]] = row["text"]
@@ -52,6 +54,12 @@ class FileStore:
             with open(self.file, "a", encoding="utf-8") as log:
                 log.write(dumps({"path": path, "text": text}) + "\n")
         self.texts[path] = text
+        self.cids.pop(path, None)
+
+    def cid(self, path: str) -> str:
+        if path not in self.cids:
+            self.cids[path] = cid_of(self.texts[path])
+        return self.cids[path]
 
     def read(self, path: str) -> str | None:
         return self.texts.get(path)
@@ -74,6 +82,11 @@ class FileStore:
 
     def contradictions(self) -> list[dict[str, Any]] | None:
         return []  # the real scan looks at Earth-observation facts alone, never at memory files
+
+
+def cid_of(text: str) -> str:
+    """Content id of a text, lone surrogates included."""
+    return receipts.file_cid(text.encode("utf-8", "surrogatepass"))
 
 
 def bm25(query: str, documents: dict[str, str], k: int) -> list[tuple[str, float, str]]:
@@ -140,7 +153,7 @@ def build(store: Store, *, key_seed: bytes | None = None, clock: Callable[[], st
         if not isinstance(text, str):
             raise Refused("memory_body_invalid", "file_text must be a string")
         store.create(path, text)
-        cid, at = receipts.file_cid(text.encode("utf-8", "surrogatepass")), now()
+        cid, at = cid_of(text), now()
         written[path] = {"signed_at": at, "receipt": receipt(path, cid, at)}
         kind = arguments.get("kind")
         return {"ok": True, "verb": "create", "path": path, "file_cid": cid, "memory_kind": kind if kind in KINDS else "resource",
@@ -149,7 +162,7 @@ def build(store: Store, *, key_seed: bytes | None = None, clock: Callable[[], st
     def view(arguments: dict[str, Any]) -> dict[str, Any]:
         path = check_path(arguments.get("path"), listing=True)
         if path.endswith("/"):
-            entries = [{"path": found, "kind": "file", "memory_kind": "resource"} for found in store.paths(path)]
+            entries = [{"path": found, "file_cid": store.cid(found), "kind": "file", "memory_kind": "resource"} for found in store.paths(path)]
             return {"kind": "directory", "path": path, "count": len(entries), "filter_kind": None, "order": "path", "entries": entries}
         text = store.read(path)
         if text is None:
@@ -158,7 +171,7 @@ def build(store: Store, *, key_seed: bytes | None = None, clock: Callable[[], st
         if span := arguments.get("view_range"):
             lines = text.split("\n")
             text = "\n".join(lines[max(span[0] - 1, 0): None if span[1] < 0 else span[1]])
-        return {"kind": "file", "path": path, "file_cid": receipts.file_cid(text.encode("utf-8", "surrogatepass")),
+        return {"kind": "file", "path": path, "file_cid": cid_of(text),
                 "memory_kind": "resource", "attester_pubkey_b32": None, "superseded_by": None, "size_bytes": size, "content": text,
                 **written.get(path, {"signed_at": None, "receipt": None})}
 
