@@ -41,7 +41,7 @@ def says_now(text: str) -> bool:
 CHANGE_VERB = re.compile(
     r"\b(?:mov(?:e|ed|ing)|chang(?:e|ed|ing|es)|switch(?:ed|ing)?|shift(?:ed)?|went|go(?:es|ing)?|push(?:ed|ing)|put (?:back|forward|off)|bumped|brought|reschedul\w+|updat\w+|swapp?\w*|renam\w+|rais\w+|increas\w+|decreas\w+|reset|dropp?\w*|cut|up|down|transferr\w+|convert\w+|traded|"
     r"extend\w+|shorten\w+|lengthen\w+|lower\w+|grew|jump\w+|slid|revis\w+|amend\w+|correct\w+|replac\w+|adjust\w+)\b|変|移|ずら|替|換|代わ|引っ越|切り替|改|伸|延|減|増|上が|下が|上げ|下げ|早|遅|更新|値上|値下|縮|落と|なっ|なり|した|しま")
-_MOVES = "moved|moving|switched|switching|changed|changing|came|shifted|migrated|transferred|away|out|pushed|bumped|converted|went"
+_MOVES = "moved|moving|switched|switching|changed|changing|came|shifted|migrated|transferred|pushed|bumped|converted|went"
 MOVED_BEFORE = re.compile(rf"\b(?:{_MOVES}|replac(?:ed|es|ing))\b[^;]*$")
 JAPANESE_MOVE = re.compile(r"^[^、。]{0,4}から[^、。]{1,24}?(?:に|へ)(?:[^、。]{0,8}?)(?:変|移|替|換|代わ|引っ越|引越|乗り換|鞍替え|切り替|改|転|更新|なっ|なり|し(?:た|まし))")
 _GAP = r"(?: (?!(?:but|now|because|that|since|then|and|so|without|→|->)\b)[^ ,;:()]+)"
@@ -49,7 +49,7 @@ _GAP = r"(?: (?!(?:but|now|because|that|since|then|and|so|without|→|->)\b)[^ ,
 # --- replaced ---------------------------------------------------------------------------------------------------
 
 REPLACED_BEFORE = re.compile(
-    rf"\b(?:{_MOVES}) (?:away |over |back )?(?:from|of)(?: (?!(?:to|into|→|->)\b)[^ ,;:()]+){{0,3}} ?$|"
+    rf"\b(?:{_MOVES})(?: [^ ,;:()]+){{0,3}}? (?:away |over |back |out )?(?:from|out of)(?: (?!(?:to|into|→|->)\b)[^ ,;:()]+){{0,3}} ?$|"
     r"\b(?:replac(?:ed|es|ing)|swapp(?:ed|ing)|traded(?: in)?|exchang(?:ed|ing))(?: (?!(?:with|by|for)\b)[^ ,;:()]+){0,5} ?$|"
     r"\b(?:instead of|rather than|in (?:exchange|return) for|in place of|as opposed to|takes? over from|took over from|taking over from|gone off)(?: [^ ,;:()]+){0,4} ?$")
 REPLACED_AFTER = re.compile(r"^[^、。]{0,8}?(?:の代わりに|に代わって|に代わり|にかわって|の後任|の後釜|に替えて)")
@@ -57,7 +57,7 @@ REPLACED_AFTER = re.compile(r"^[^、。]{0,8}?(?:の代わりに|に代わって
 # --- denied -----------------------------------------------------------------------------------------------------
 
 NOT_BEFORE = re.compile(
-    rf"(?:\bno longer|\bnot\b(?! only| just| sure| bad| far| long| to mention)|(?<!\bcan)n't\b(?! (?:forget|wait|believe|mind|miss|stop|plan|book|schedule|call|disturb|expect|know|think|have to)\b)|\b(?:cannot|can't)\b(?! (?:wait|stop|do without|live without|get enough|imagine|resist|help|start))|"
+    rf"(?:\bno longer|\bnot\b(?! only| just| sure| bad| far| long| to mention| forget| miss| skip| fail)|(?<!\bca)n't\b(?! (?:forget|wait|believe|mind|miss|stop|plan|book|schedule|call|disturb|expect|know|think|have to)\b)|\b(?:cannot|can't)\b(?! (?:wait|stop|do without|live without|get enough|imagine|resist|help|start))|"
     rf"\b(?:is|'s|has|have|had|are) no\b(?! (?:place|one|other|better)\b)|\bden(?:y|ies|ied)\b|\bneither|\bnor\b|\bnever\b(?! miss| forget| mind| skip| without| late| fail)|\bno more){_GAP}{{0,7}} ?$|"
     r"(?:もう|もはや)[^。、]{0,3}$(?P<already>)")
 ALREADY_NOT = re.compile(r"^[^、。]{0,14}(?:ない|ません|なくな|なかった|やめ|辞め)")
@@ -83,7 +83,8 @@ ENDED_BEFORE = re.compile(
     rf"giv(?:en|ing) up(?: on)?|gave up(?: on)?|gave away|given away|gave back|handed (?:back|over|in)|handed in (?:my|the) notice (?:at|with|to)|returned|rehomed|donated away|threw (?:out|away)|thrown (?:out|away)|"
     rf"packed in|jacked in|kicked|swor(?:e|n) off|cut out|weaned (?:myself )?off|came off|coming off|come off|(?:took|taken|take) (?:me|us|the user) off|went off|gone off|fell out of love with|fallen out of love with|moved on from|outgrew|outgrown|grew out of|grown out of|"
     rf"broke up with|broken up with|split (?:up )?(?:from|with)|parted (?:ways )?(?:with|from)|divorced|separated from|clos(?:ed|ing) (?:down )?(?:my|our|the|that|his|her|their) (?:\w+ )?(?:account|policy|contract|plan)(?: at| with)?|"
-    rf"finished with|wound up|wrapped up|let go of|rejected|turned down|skipped out on|deleted|uninstalled|traded in|wrote off|written off|crashed|can't stand|cannot stand|have no more|no more|free of|cured of|recovered from|over my){_GAP}{{0,8}} ?$")
+    rf"finished (?:with|at)|fired from|sacked from|laid off (?:from|by)|let go (?:from|by)|made redundant (?:at|by|from)|dismissed from|expelled from|evicted from|kicked out of|thrown out of|banned from|"
+    rf"(?:switched|turned|shut) off|disabled|deactivated|(?:had|have|decided|chose|was forced|were forced|agreed) to (?:cancel|stop|quit|drop|leave|sell|give up|end|resign(?: from)?|abandon|scrap|return|close|call off)|wound up|wrapped up|let go of|rejected|turned down|skipped out on|deleted|uninstalled|traded in|wrote off|written off|crashed|can't stand|cannot stand|have no more|no more|free of|cured of|recovered from|over my){_GAP}{{0,8}} ?$")
 PARTED_BEFORE = re.compile(rf"{_LEAD}\b(?:gave|given|giving|threw|thrown|handed|sent|took|taken|put|wrote|shut|turned){_GAP}{{0,5}} ?$")
 PARTED_AFTER = re.compile(r"^(?: [^ ,;:()]+){0,2} (?:away|back|up|off|down|out)(?= |,|[.;]|$)(?! (?:for|to|at) )")
 CANNOT_HAVE = re.compile(r"(?:can't|cannot|can not|never|don't|doesn't|do not|does not|won't|mustn't|not able to|not allowed to|n't able to)(?: even| really| ever)? (?:eat|have|stand|touch|tolerate|drink|bear|stomach|go near|like)\b|"
@@ -95,7 +96,7 @@ ENDED_AFTER = re.compile(
     r"came to an end|come to nothing|came to nothing|fell through|didn't work out|fell apart|(?:died|folded|lapsed|expired|disbanded|passed away|ended|broke down for good|closed down|shut down)(?= |,|\.|$)|stopped being|ceased to be|split up|broke up|parted ways)\b")
 # verbs of ending in Japanese, where they are said as done or decided
 _ENDS = (r"(?:やめ|辞め|止め|取りやめ|取り止め|とりやめ|手放し|離れ|降り|外れ|外し|抜け|諦め|あきらめ|別れ|捨て|譲っ|譲り|売っ|売り払っ|断っ|枯らし|枯れ|失くし|なくし|返し|下り|引き払っ|畳ん|閉じ|懲り)(?=た|て(?!い(?:ない|ません))|まし|し(?:た|て|ま)|る(?!か|な|まで|前|ほど|わけ|と)|ている|。|、|$|で|り)|"
-         r"(?:解約|退会|解除|キャンセル|中止|終了|売却|処分|返却|返上|退職|退社|退団|退部|脱退|引退|辞退|断念|卒業|撤退|離脱|廃止|廃棄|廃車|没|閉店|閉鎖|破談|離婚|解散|却下|白紙|完治|克服|取り消し|取消)(?=し(?!な|ませ|よう)|済|に(?!な(?:る前|ら|れ)|する(?:か|な))|と(?:し|な)|された|となった|になった|。|、|$|み|を(?:し|申)|の手続|する(?:こと|予定))")
+         r"(?:解約|退会|解除|キャンセル|中止|終了|売却|処分|返却|返上|退職|退社|退団|退部|脱退|引退|辞退|断念|卒業|撤退|離脱|廃止|廃棄|廃車|没|閉店|閉鎖|閉院|閉業|廃業|倒産|破産|閉校|廃刊|終刊|打ち切り|破棄|破談|離婚|解散|却下|白紙|完治|克服|取り消し|取消)(?=し(?!な|ませ|よう)|済|に(?!な(?:る前|ら|れ)|する(?:か|な))|と(?:し|な)|された|となった|になった|。|、|$|み|を(?:し|申)|の手続|する(?:こと|予定))")
 ENDED_JA = re.compile(rf"{_ENDS}|(?:治|終わ|亡くな|失効し|枯れ|死ん|いなくな|消え)(?:った|って|りました|り、|だ|た(?!ら)|てしま)|使えなくな|なくなっ|やめにし|おしまい|ご無沙汰|縁を切|(?:足|籍)を(?:洗|抜)|はずれ(?:た|まし)|外して(?:もら|いる)|から外")
 NO_END_JA = re.compile(r"(?:やめ|辞め|止め|手放|離れ|諦め|あきらめ|別れ)(?:られ|たく|ず|な(?:い|かった|く)(?!な)|よう(?:か|と)|ません|るつもりはな|る気はな)|(?:解約|キャンセル|退会|中止|卒業)(?:せず|しな|しませ|しようか|できな)")
 OVERCOME = re.compile(r"克服|(?:られ|べれ|飲め|め)るように(?:なっ|なり)|平気になっ|好きになっ|大丈夫になっ|治っ|\b(?:can (?:now )?eat|grown to like|got over)\b")
@@ -107,7 +108,7 @@ UNREAL = re.compile(
     r"wants to try|want to try|dream(?:s|t|ed|ing)? of|considered|contemplat\w+|mulling|ponder\w+|weigh(?:s|ed|ing) (?:up|whether)|on the fence|in two minds|perhaps|maybe|if (?:i|we|the user) (?:ever|had|could|were|get|got|move|moved|win|won)|someday|one day (?:i|we)|tempted|debating|rumou?rs?|"
     r"turned down|rejected|decided against|looked into|looking into|look(?:s|ed|ing)? at getting|almost|nearly (?:moved|got|bought|took|chose|went)|was going to|were going to|wish(?:es|ed)? (?:i|we|to|they|it)|hop(?:e|es|ing) (?:to|for|that)|suggested|recommended|proposed|offered)\b|"
     r"検討|迷って|てみたい|(?:た|だ)ほうがいいか|(?:た|だ)らどう|変えないこと|据え置き|冗談|考え中|を考えて|か考えて|悩(?:んで|む|み)|見送[っり]|却下|断った|変えずに|変えなかった|噂|うわさ|夢を見た|(?:できる|可能|いい|どう|いく|ある)か(?:聞|尋|問|どうか|確認|調べ)|"
-    r"しようか|ようかな|ようかと|[らろ]うかな|たらいいな|たらなあ|れたらいい|もし[^。]{2,30}(?:たら|なら|れば)|候補|気になっている|勧められ|すすめられ|提案され")
+    r"しようか|ようかな|ようかと|[らろ]うかな|たらいいな|たらなあ|れたらいい|もし[^。]{2,30}(?:たら|なら|れば)|候補|気になっている|(?:勧め|すすめ|薦め|提案さ)られ(?!て)|提案され(?!て)")
 MAYBE_AFTER = re.compile("かもしれ|かも(?:と|ね|$|。)|かな(?:あ|と|$|。)")
 # a fact that is a plan itself is not made unreal by hopes
 HOPES = re.compile(r"\b(?:hop(?:e|es|ing) (?:to|for|that))\b")

@@ -38,7 +38,7 @@ from typing import Any, Protocol
 from kiokulab import cues, values
 from kiokulab.cues import CHANGE_VERB as CHANGE_VERB  # noqa: PLC0414 (the answerer takes it from here)
 from kiokulab.errors import InputError
-from kiokulab.people import PRONOUN_START, names_of, people_in, somebody_else
+from kiokulab.people import PRONOUN_START, THEIRS_START, names_of, people_in, somebody_else
 from kiokulab.people import somebody_owns as somebody_owns  # noqa: PLC0414
 from kiokulab.text import language_of, normalise, sentences
 
@@ -403,7 +403,7 @@ class RuleReading:
     # reading
     def _read_memory(self, number: int, memory: StoredText) -> None:
         reach: dict[int, int] = {}  # fact -> last sentence of this memory with its anchor
-        somebody = False
+        somebody = bool(memory.sentences) and bool(THEIRS_START.match(normalise(memory.sentences[0][:40])))  # "their dog", and nobody named before
         texts = [normalise(s) for s in memory.sentences]
         anchored = [self.anchors.scan(text) for text in texts]
         for n, (raw, text) in enumerate(zip(memory.sentences, texts, strict=True)):
@@ -553,7 +553,7 @@ class RuleReading:
         `newer`: the sentence also has an older value, which is then what a past cue is about."""
         start, end = span
         before, after = text[max(0, start - 90):start], text[end:end + 80]
-        clause = re.split(r"[;()。]| but |、(?=今|いま|現在)", before)[-1]
+        clause = re.split(r"[;()。]| but |,? so (?=i\b|it\b|we\b|they\b|now\b|my\b|the\b)|、(?=今|いま|現在)", before)[-1]
         past = list(cues.PAST.finditer(clause))
         if not newer and (past and not cues.says_now(clause[past[-1].end():]) or cues.PAST_AFTER.search(after)):
             return "past"
@@ -573,7 +573,9 @@ class RuleReading:
         if not older and not newer:
             if cues.DENIED.search(text) and not cues.says_now(text):
                 return "denied"
-            if cues.DENIED_END.search(rest) and not (self._negative(part) and cues.CANNOT_HAVE.search(rest)) or self._negative(part) and cues.OVERCOME.search(text):
+            if cues.DENIED_END.search(rest) and "しか" not in rest and not (self._negative(part) and cues.CANNOT_HAVE.search(rest)) or self._negative(part) and cues.OVERCOME.search(text):
+                return "denied"
+            if self._topic_ended(text, part):
                 return "denied"
         if older and re.search(r"\bfrom\b[^,;]{0,20}$", clause):
             return "replaced"
@@ -600,6 +602,12 @@ class RuleReading:
     def _predicate(self, text: str, end: int) -> str:
         """What a Japanese sentence says of a value that ends at `end`: up to the end of its clause."""
         return re.split(r"。|が、|で、|けど|けれど|のに、|から、|ので、|し、|て、", text[end:end + 200])[0]
+
+    def _topic_ended(self, text: str, part: _Part) -> bool:
+        """Whether another clause says that what the fact is about is over: ジムはやめました."""
+        match = cues.ENDED_JA.search(text)
+        clause = re.split("[、。]", text[:match.start()])[-1] if match else ""
+        return bool(re.search(r"(?:は|も|を)$", clause)) and any(clause[:-1].endswith(anchor) for anchor in self.facts[part.fact].anchors)
 
     def _negative(self, part: _Part) -> bool:
         """Whether the fact is of what the user cannot have: "can't eat" does not deny it."""

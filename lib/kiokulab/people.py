@@ -88,9 +88,9 @@ _VERB = (r"(?:is|was|has|had|does|did|goes|went|lives|lived|works|worked|wakes|g
          r"usually|often|also|still|just|recently|can't|cannot|doesn't|isn't|puts|carries|calls|named|chose|picked|switched|changed|joined|left|quit|turns|turned|celebrates|sleeps|rents|rented|hires|stores|grows|waters|does)")
 _UPSTAIRS = (r"(?:upstairs|downstairs|next door|opposite|across the (?:street|hall|road|corridor|landing)|down the (?:hall|road|street)|over the road|(?:from|in|at) (?:number|flat|apartment|house) \w+|"
              r"(?:on|from) the (?:\w+ )?floor (?:above|below)|along the corridor|on the other side)")
-_ELSEWHERE = re.compile(rf"(?<![a-z])(?:the|that|those|a|an|some|our)(?: [a-z]+){{0,2}} (?:people|person|couple|family|dog|cat|man|woman|guy|lady|boy|girl|kid|kids|student|students|tenant|tenants|lot|house|flat|household|baby|pet|puppy) {_UPSTAIRS}"
+_ELSEWHERE = re.compile(rf"(?<![a-z])(?:the|that|those|a|an|some|our)(?: [a-z]+){{0,2}} (?:people|person|couple|family|dog|cat|man|woman|guy|lady|boy|girl|kid|kids|student|students|tenant|tenants|lot|house|flat|household|baby|pet|puppy) (?:(?:who|that) (?:lives?|live) |living |from )?{_UPSTAIRS}"
                         rf"|^(?:at |the )?next door\b(?! to)|\b(?:the|some) other (?:team|department|group|family|couple|guy)\b|\b(?:upstairs|downstairs|next-door) (?:neighbou?rs?|tenants?|people)\b")
-_ELSEWHERE_JA = re.compile(r"実家の(?!(?:私|自分))|(?:隣|お隣|となり|向かい|お向かい|近所|裏|上の階|下の階|階上|階下|上階|隣室|隣の部屋|隣の家)の(?:[^、。はがのに]{0,8}の)?"
+_ELSEWHERE_JA = re.compile(r"実家(?:の(?!(?:私|自分|家業|母|父|親))|に(?:は|も)|では|は|が)|(?:隣|お隣|となり|向かい|お向かい|近所|裏|上の階|下の階|階上|階下|上階|隣室|隣の部屋|隣の家)の(?:[^、。はがのに]{0,8}の)?"
                            r"(?:家|お宅|お家|部屋|人|方|子|お子さん|奥さん|旦那さん|ご主人|主人|おじさん|おばさん|ご夫婦|夫婦|一家|家族|住人|学生|犬|猫|ワンちゃん|わんちゃん|愛犬|ペット)[^、。]{0,6}?(?:の|は|が|も|では|って|、)")
 _PET_NEAR_JA = re.compile(r"(?:隣|お隣|向かい|お向かい|近所|裏)の(?=(?P<x>[^、。]{1,8}?)(?:は|が|の名前|って))")
 
@@ -110,6 +110,7 @@ _THEIR = re.compile(r"(?<![a-z])(?:his|her|their|him|them|he|she|they)(?![a-z])"
 _HEARSAY = re.compile(r"そうです|そうだ|らしい|だって|んだと|とのこと|と言って|と話し|と聞")
 _ME_JA = re.compile("私(?!事|服|立|鉄|物)|僕|俺|自分|うち(?:は|の(?!子)|で|も)|わたし|あたし|ユーザー|我が家|わが家")
 _FAVOUR = re.compile("くれ|くださ|下さ|勧め|すすめ|紹介|誘|教えてもら|譲ってもら")
+_NO_OWNING_JA = re.compile("影響|勧め|すすめ|薦め|紹介|誘い|付き添い|付き合い|お下がり|代わり|ため|手伝い|都合|看病|介護|世話|送り|迎え|お迎え|おかげ|お陰|頼み|提案|教え|希望|意見|話|付添|頃|ころ|とき|時|手作り|作|淹れ|握|運転")
 _HONORIFIC = re.compile(rf"(?P<n>[{KANJI}{KATAKANA}ー]{{1,6}}|[ぁ-ん]{{2,4}}(?=さん|くん|ちゃん))(?:さん|くん|ちゃん|君|先輩|様|氏|先生)(?P<role>の|は|が|も|って|によると)")
 _NO_HONORIFIC = {"お客", "皆", "奥", "娘", "息子", "歯医者", "医者", "たくさ", "みな", "お母", "お父", "大家", "なに", "おば", "おじ", "お子", "生協", "業者", "店員"}
 _SURNAMES = ("佐藤 鈴木 高橋 田中 伊藤 渡辺 山本 中村 小林 加藤 吉田 山田 佐々木 山口 松本 井上 木村 林 清水 山崎 森 池田 橋本 阿部 石川 山下 中島 石井 小川 前田 岡田 長谷川 藤田 後藤 近藤 村上 遠藤 青木 坂本 斎藤 斉藤 "
@@ -119,15 +120,19 @@ _GIVEN_JA = ("美咲 健太 翔平 陽菜 大輔 結衣 拓也 真由美 直樹 
              "浩一 浩介 孝之 貴之 博之 弘 清 勇 学 徹 聡 聡子 淳 純 純子 薫 忍 司 仁 亮 涼太 颯太 悠真 悠人 陸 海斗 駿 蒼 ケンジ ケンタ タロウ ハナコ ユキ ミキ アキラ ユウタ サキ マリ リナ エミ アヤ ユイ ショウ マイク ジョン トム アンナ エマ サラ").split()
 _BARE_NAME_JA = re.compile(rf"(?:^|[、。「（(]|(?:友人|友達|同僚|先輩|後輩|同期|親友|従兄|従妹|いとこ|弟|妹|兄|姉|上司|部下|隣|彼氏|彼女|息子|娘)の)(?P<n>(?:{'|'.join(_SURNAMES)})(?:[{KANJI}]{{1,3}})?|{'|'.join(sorted(set(_GIVEN_JA), key=len, reverse=True))}|[{KANJI}]{{1,2}}(?:太郎|之介|之助|[介輔也斗哉彦香奈菜緒織乃])|[{KANJI}]{{2}}子)(?P<role>は|が|も|の|って|によると)")
 _NO_BARE_JA = {"林", "森", "原", "関", "明", "実", "進", "学", "愛", "優", "舞", "彩", "茂", "修", "豊", "仁", "司", "清", "純", "葵", "樹", "湊", "蓮", "上野", "千葉", "宮崎", "福田", "川崎", "石川", "山口", "高田", "中野", "本間", "調味料", "玉子", "椅子", "帽子", "障子", "餃子", "菓子", "様子", "調子", "冊子", "未来", "学園祭"}
-_OWNER = re.compile(r"(?<![\w'])(?P<n>[A-Z][a-zà-þ]+)(?: [A-Z][a-zà-þ]+)?'s? (?=(?P<rest>(?:\w+ ){0,2}\w*))")
-_NAME_ACTS = re.compile(rf"(?:^|(?<=[.;:!?,] )|(?<=\bthat )|(?<=\bwhile )|(?<=\bbut )|(?<=\band )|(?<=\bbecause )|(?<=\bwhat )|(?<=\bwhere )|(?<=\bwhich )|(?<=\bwho )|(?<=\bwhen )|(?<=\bhow )|(?<=[a-z] (?=[A-Z])))(?P<n>[A-Z][a-zà-þ]+)(?P<family> [A-Z][a-zà-þ]+)?(?P<more>(?:,| and| &) [A-Z][a-zà-þ]+)? (?=(?P<v>{_VERB})\b)")
+_OWNER = re.compile(r"(?<![\w'])(?:(?:Mrs?|Ms|Miss|Dr|Prof|Sir|Lady)\.? )?(?P<n>[A-Z][a-zà-þ]+)(?: [A-Z][a-zà-þ]+)?'s? (?=(?P<rest>(?:\w+ ){0,2}\w*))")
+_NAME_ACTS = re.compile(rf"(?:^|(?<=[.;:!?,] )|(?<=\bthat )|(?<=\bwhile )|(?<=\bbut )|(?<=\band )|(?<=\bbecause )|(?<=\bwhat )|(?<=\bwhere )|(?<=\bwhich )|(?<=\bwho )|(?<=\bwhen )|(?<=\bhow )|(?<=[a-z] (?=[A-Z])))(?P<n>[A-Z][a-zà-þ]+)(?P<family> [A-Z][a-zà-þ]+)?(?P<more>(?:,| and| &) [A-Z][a-zà-þ]+)?(?:, (?:who|whose|a|an|the|my|our) [^,.;]{{1,50}},)? (?=(?P<v>{_VERB})\b)")
 _CLAUSE = re.compile(r"; |: |\. | but |,? while |,? whereas |,? although |, (?:and |so )?(?=(?:i|we|my|our|i'm|i've|the user)\b)|, which | and (?=(?:i|my|mine)\b(?! (?:and|both)))")
+_CHILD_PLACES = re.compile(r"保育園|幼稚園|こども園|学童|お迎え|\b(?:nursery|kindergarten|daycare|preschool|infants|school run)\b")  # a fact about these is one about a child
+THEIRS_START = re.compile(r"^(?:his|her|their)(?![a-z])")
 PRONOUN_START = re.compile(r"^(?:and |but |so )?(?:he|she|his|her|they|their|it's his|it's her)(?:'s|'re|'ve)?(?![a-z])|^(?:彼|彼女|あの子|向こう)(?:の|は|が|も)")
 
 
 def people_in(text: str) -> set[str]:
     """Concepts of the persons that a normalised text names."""
     found = {_WORD_TO_PERSON[m["p"]] for m in _EN_PERSON.finditer(text)}
+    if _CHILD_PLACES.search(text):
+        found.add("child")
     return found | {_WORD_TO_PERSON[m[0]] for m in re.finditer(_JA_PEOPLE, text)}
 
 
@@ -214,13 +219,15 @@ def _english(text: str, raw: str, known: set[str], anchors: Sequence[str], spans
     value_mark = "\1"
     if value is not None and whole[value:value + 1] not in ("#", "\0"):
         whole = whole[:value] + value_mark + whole[value + 1:]
+    if not _THEIR.search(text):
+        whole = re.sub(r"#\0* (?:reminded|warned|informed|let|assured|notified) (?:me|us|the user)(?: know)? that ", " ", whole)  # what follows is no more theirs than mine
     rest = _ASIDE.sub(" ", whole.replace("\0", ""))
     rest = _OPENING.sub("", re.sub(" +", " ", rest).strip())
     names = "|".join(re.escape(n) for n in sorted(user) if n.isascii())
     mine = bool(_ME.search(rest)) or bool(names and re.search(rf"(?<![a-z])(?:{names})(?![a-z])", rest))
     if not mine and (owners or _PERSON_SUBJECT.search(rest) or _OF_PERSON.search(rest)):
         return True
-    subject = re.match(r"^(?:(?:on|every|each|in|at|from|for|these|this|once|twice)\b[^,#]{0,30}, ?)?#(?! (?:and|&|or) (?:i|me|my|the user)\b)", rest)
+    subject = re.match(r"^(?:(?:on|every|each|in|at|from|for|these|this|once|twice)\b[^,#]{0,30}, ?)?#(?!(?: \x01?[a-zà-ÿ]+)? (?:and|&|or) (?:i|me|my|the user)\b)", rest)
     if subject:
         clauses = _CLAUSE.split(rest)
         here = next((c for c in clauses if value_mark in c), clauses[0])
@@ -229,7 +236,7 @@ def _english(text: str, raw: str, known: set[str], anchors: Sequence[str], spans
         if names and re.search(rf"(?<![a-z])(?:{names})(?![a-z])", here) or _ME_ACTS.search(here):
             return False
         before = here.split(value_mark)[0]
-        return not _ME_OWNS.search(before) and not any(re.search(rf"(?:my|our|user's) (?:\w+ ){{0,2}}{re.escape(anchor)}", here) for anchor in anchors)
+        return not _ME_OWNS.search(before) and not any(re.search(rf"(?:my|our|user's) (?:\w+ ){{0,2}}{re.escape(anchor)}", rest) for anchor in anchors)
     return bool(_THEIR.search(text)) and not re.search(r"(?<![a-z'])(?:i|i'm|i've|my|we|our|user)(?![a-z])", rest)
 
 
@@ -242,7 +249,7 @@ def _serves(phrase: str, concept: str, own: bool, text: str, start: int, end: in
     """Whether a person is there for the user in what the fact is about: "my guitar teacher", "the cleaner comes on Monday"."""
     if own or re.search(r"\b(?:of|by|belongs to|owned by) $", text[:start]):
         return False
-    if any(anchor in phrase for anchor in anchors if len(anchor) > 2):
+    if any(re.search(rf"(?<![a-z]){re.escape(anchor)}", phrase) for anchor in anchors if len(anchor) > 2):
         return True
     if concept in _PROVIDERS:
         return not re.match(r" (?:has|owns|lives|plays|drives|grew|studied|banks|goes|likes|loves|runs|swims|drinks|eats|meditates|commutes|volunteers)\b", text[end:])
@@ -283,6 +290,8 @@ def _japanese(text: str, known: set[str], anchors: Sequence[str], spans: Sequenc
         if concept in known or inside(match) or concept in _PROVIDERS or match["p"] in ("先生", "客", "親", "バイト", "受付") and match["role"] not in ("の", "は") or match["p"] == "うちの子" and pets:
             continue
         if match["p"] == "親" and re.match("子|切|友|戚|指|身", text[match.end("p"):]) or match["p"] in ("おば", "おじ") and re.match("け", text[match.end("p"):]):
+            continue
+        if match["role"] == "の" and _NO_OWNING_JA.match(text[match.end():]):
             continue
         if match["p"] in ("彼", "彼女") and user and match.start() == 0 and not spans:
             continue
