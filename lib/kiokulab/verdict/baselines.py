@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
@@ -13,6 +14,7 @@ from kiokulab.systems.base import Session
 from kiokulab.verdict.dataset import Question
 
 WORDS = re.compile(r"\w+")
+NO_WORD = {n: " " for n in range(128) if not WORDS.match(chr(n))}
 K1, B = 1.5, 0.75  # of BM25, as usual; the library's defaults are the same
 
 
@@ -32,35 +34,35 @@ def version(name: str) -> str | None:
 
 
 def words(text: str) -> list[str]:
-    return WORDS.findall(text.casefold())
+    """Runs of letters, digits and underscores, case-folded."""
+    # the same words as the pattern finds, three times as fast, which is most of the time that a question takes here
+    return text.casefold().translate(NO_WORD).split() if text.isascii() else WORDS.findall(text.casefold())
 
 
 def bm25_scores(query: str, texts: Sequence[str]) -> np.ndarray:
     """BM25 of `query` against each text, float64 (n,), rounded to 4 decimals. By bm25s where it is installed, else by the
     same formula (Lucene's variant: idf = ln(1 + (n - df + 0.5) / (df + 0.5))) written out; the version says which."""
-    tokens = [words(text) for text in texts]
-    vocabulary = {word: n for n, word in enumerate(dict.fromkeys(word for row in tokens for word in row))}
-    wanted = [vocabulary[word] for word in dict.fromkeys(words(query)) if word in vocabulary]
-    if not wanted:
-        return np.zeros(len(texts))
-    numbers = [[vocabulary[word] for word in row] for row in tokens]
+    rows, asked = [words(text) for text in texts], list(dict.fromkeys(words(query)))
     try:
         import bm25s
     except ImportError:
-        return np.round(_own_bm25(numbers, wanted), 4)
+        return np.round(_own_bm25(rows, asked), 4)
+    # words that are not asked for change no score but by the length of a text: one number stands for all of them
+    number = {word: n for n, word in enumerate(asked, 1)}
     index = bm25s.BM25(k1=K1, b=B, method="lucene")
-    index.index((numbers, vocabulary), show_progress=False)
-    return np.round(np.asarray(index.get_scores_from_ids(wanted), np.float64), 4)
+    index.index(([[number.get(word, 0) for word in row] for row in rows], {"": 0, **number}), show_progress=False)
+    return np.round(np.asarray(index.get_scores_from_ids(list(number.values())), np.float64), 4)
 
 
-def _own_bm25(numbers: Sequence[Sequence[int]], wanted: Sequence[int]) -> np.ndarray:
-    """The formula over token numbers: `numbers` a row a text, `wanted` the query's words."""
-    lengths = np.array([len(row) for row in numbers], np.float64)
-    counts = np.array([[row.count(word) for word in wanted] for row in numbers], np.float64)
-    found = (counts > 0).sum(0)
-    idf = np.log(1 + (len(numbers) - found + 0.5) / (found + 0.5))
+def _own_bm25(rows: Sequence[Sequence[str]], asked: Sequence[str]) -> np.ndarray:
+    """The formula: `rows` the words of each text, `asked` the query's distinct words."""
+    lengths = np.array([len(row) for row in rows], np.float64)
+    found = [Counter(row) for row in rows]
+    counts = np.array([[row[word] for word in asked] for row in found], np.float64).reshape(len(rows), len(asked))
+    frequency = (counts > 0).sum(0)
+    idf = np.log(1 + (len(rows) - frequency + 0.5) / (frequency + 0.5))
     norm = K1 * (1 - B + B * lengths / max(lengths.mean(), 1e-9))
-    return (idf * counts * (1 / (counts + norm[:, None]))).sum(1)
+    return (idf * counts / (counts + norm[:, None])).sum(1)
 
 
 def select(name: str, question: Question, top: int, embedder: object = None) -> list[tuple[Session, float | None]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -26,7 +27,6 @@ from kiokulab import embed, units
 from kiokulab.errors import InputError
 from kiokulab.files import dumps, iterate_jsonl, write_atomic, write_jsonl
 from kiokulab.params import root
-from kiokulab.text import count_tokens
 from kiokulab.verdict import generate, grade, models, wording
 from kiokulab.verdict.dataset import Question
 from kiokulab.verdict.params import VerdictParams
@@ -54,7 +54,7 @@ def answer(question: Question, context: dict[str, Any], params: VerdictParams, s
         found = reader.answer(question.question, question.date, items)
         return {**row, "text": found["text"], "declined": found["declined"], "evidence": found["evidence"]}
     prompt = said.reader(question, items, context["kind"], params.stepwise if context["kind"] == "history" else params.facts_stepwise)
-    row |= {"prompt_sha256": hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest(), "prompt_tokens": count_tokens(prompt)}
+    row |= {"prompt_sha256": hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest(), "prompt_characters": len(prompt)}
     try:
         text = ask(question.id, "reader", prompt)
     except models.NoAnswer as error:
@@ -152,7 +152,10 @@ def _in_order(work_items: Iterator[tuple[Question, dict]], work: Any, where: Pat
             write_atomic(failed, dumps({"unit": identity, "reason": result["judgement"]["why"]}) + "\n")
         elif at_a_time:
             failed.unlink(missing_ok=True)
-            write_atomic(place, dumps(result) + "\n")
+            # whole or not at all, but not forced to the disk: after a power cut the meter's record answers again
+            part = place.with_suffix(".part")
+            part.write_text(dumps(result) + "\n", encoding="utf-8")
+            os.replace(part, place)
         return identity, result
 
     if not at_a_time:
