@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export SYSTEM ROUTE ROUTING PERSONAS PROFILE JOBS ENGINE SCHEDULER EDITION JUDGE ANSWERER GRADER EMBEDDER K BUDGET_TOKENS \
   FLOOR SEED BOOTSTRAP UNIT_TIMEOUT_S SETTINGS RUN TRACK ALL OUT LANGUAGE SIZE WORLD_SEED SHAPE AUTHORITY SCRIPT TRANSCRIPT \
   DATASET URL TOOLS TIMEOUT_S PINNED_KEY DATA LABEL QUESTIONS IDS TOP_SESSIONS READER PANEL OFFICIAL_REPO STEPWISE FACTS_STEPWISE \
-  DISPUTED CALLS_IN_FLIGHT
+  DISPUTED CALLS_IN_FLIGHT MODEL ENDPOINT BUDGET BUDGET_USD CONCURRENCY PARAMS
 export UV_NO_PROGRESS = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -33,7 +33,7 @@ $(error EXTRAS may be: embeddings)
 endif
 KIT := $(PY) -m kiokulab
 
-.PHONY: help active env kioku drift emem test verify dataset contract systems reproduce bench notebook doctor clean
+.PHONY: help active env kioku drift emem test verify replay judge cost dataset contract systems reproduce bench notebook doctor clean
 
 help: ## this list
 	@echo "Kioku Lab: benchmarks of AI agents' memory, as notebooks that stay as receipts."
@@ -47,6 +47,7 @@ kioku: $(READY) ## run the kioku track: five systems, offline
 #> make kioku SYSTEM=vector,store-everything ROUTE=all PERSONAS=2
 #> make kioku SYSTEM=path/to/mine.py:MyMemory JOBS=4
 #> make kioku ENGINE=dask SCHEDULER=tcp://127.0.0.1:8786
+#> make kioku PROFILE=live BUDGET=5        with models, through an endpoint
 #> also: ROUTING= EDITION= JUDGE= PROFILE=default|live|mine.yml
 	@$(KIT) run kioku --from-make
 
@@ -67,6 +68,18 @@ test: $(READY) ## run the tests
 verify: $(READY) ## check a run again from its files alone
 #> make verify RUN=outputs/kioku/v0.1/vector/0123456789ab
 	@$(KIT) verify --from-make
+
+replay: $(READY) ## run a run again from its recorded model calls: no network, no key, the same figures
+#> make replay RUN=outputs/kioku/v0.1/mem0/0123456789ab
+	@$(KIT) replay --from-make
+
+judge: $(READY) ## judge a finished run again by another judge, without ingesting again
+#> make judge RUN=outputs/kioku/v0.1/vector/0123456789ab JUDGE=llm:openai/gpt-6-luna BUDGET=2
+	@$(KIT) judge --from-make
+
+cost: $(READY) ## estimate a live run in calls, tokens and dollars
+#> make cost PARAMS=params/live/kioku.yml
+	@$(KIT) cost --from-make
 
 dataset: $(READY) ## make a dataset of any size
 #> make dataset SEED=7 PERSONAS=100

@@ -26,9 +26,10 @@ OPTIONS = (
     "dataset", "url", "tools", "timeout_s", "pinned_key",  # emem
     "data", "label", "questions", "ids", "top_sessions", "reader", "panel", "official_repo", "stepwise", "facts_stepwise", "disputed",
     "calls_in_flight",  # verdict
+    "model", "endpoint", "budget_usd", "concurrency",  # runs that ask language models
 )
-AMBIENT = {"LANGUAGE"}  # names that an environment holds for other reasons: they count only on make's own command line
-MAKE_ONLY = {"PROFILE", "RUN", "TRACK", "PYTHON", "EXTRAS", "USE_ACTIVE_ENV", "ALL", "OUT", "TESTS", "PORT", "GOAL"}
+AMBIENT = {"LANGUAGE", "MODEL", "ENDPOINT"}  # names that an environment holds for other reasons: they count only on make's own command line
+MAKE_ONLY = {"PROFILE", "RUN", "TRACK", "PYTHON", "EXTRAS", "USE_ACTIVE_ENV", "ALL", "OUT", "TESTS", "PORT", "GOAL", "BUDGET", "PARAMS"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,6 +70,16 @@ def _parser() -> argparse.ArgumentParser:
         run.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE")
     verify = command("verify", verify_command, "check a finished run again, from its files alone")
     verify.add_argument("run", nargs="*", help="run folders")
+    replay = command("replay", replay_command, "run a finished run again from its recorded model calls, without network and key, and compare the figures")
+    replay.add_argument("run", nargs="*", help="run folders")
+    again = command("judge", judge_command, "judge a finished run again by another judge: a sibling run that names its parent")
+    again.add_argument("run", nargs="*", help="run folders")
+    for name in ("judge", "answerer", "grader", "endpoint", "budget_usd", "concurrency", "jobs"):
+        again.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE")
+    cost = command("cost", cost_command, "estimate a live run in calls, tokens and dollars before it is made")
+    cost.add_argument("--params", help="YAML file of parameters (default: params/live/kioku.yml)")
+    for name in ("system", "personas", "route", "model", "judge", "answerer", "grader", "edition"):
+        cost.add_argument(f"--{name}", dest=name, metavar="VALUE")
     dataset = command("dataset", dataset_command, "make a dataset of any size")
     dataset.add_argument("track", nargs="?", default="kioku")
     dataset.add_argument("--seed")
@@ -98,6 +109,8 @@ def _take_make_variables(options: argparse.Namespace) -> None:
         name = word.partition("=")[0].rstrip(":+?")
         if name not in known:
             raise InputError(f"unknown variable {name}", "make", f"Known: {', '.join(sorted(known))}")
+    if os.environ.get("BUDGET"):
+        os.environ.setdefault("BUDGET_USD", os.environ["BUDGET"])
     on_line = {word.partition("=")[0].rstrip(":+?") for word in given}
     for name, value in vars(options).items():
         text = os.environ.get(name.upper(), "") if name.upper() not in AMBIENT - on_line else ""
@@ -126,11 +139,11 @@ def run_command(options: argparse.Namespace) -> int:
             values[name], places[name] = p.typed(cls, name, text), f"option --{name.replace('_', '-')}"
     values.setdefault("track", options.track)
     base = cls.checked(values if named is None else {**values, "system": named}, places)
-    _only_what_is_built(base, places)
     p.edition_folder(base.track, base.edition)
     systems, asked = _systems(track, options.system, base), options.system is not None
     if asked:
         systems = run.with_anchors(base, systems)
+    base = _with_budget(base, systems)
     runs = run.run_track(base, systems)
     folders = [str(one.folder) for one in runs]
     if not any(one.todo for one in runs):
@@ -153,7 +166,7 @@ def _profile(track: str, name: str) -> Path:
     if name in ("default", "live"):
         path = root() / "params" / ("live" if name == "live" else "") / f"{track}.yml"
         if name == "live" and not path.is_file():
-            raise InputError("the live profile is not there yet: this version runs offline", "PROFILE=live", "Use PROFILE=default")
+            raise InputError(f"track {track} has no live profile yet", "PROFILE=live", "Use PROFILE=default")
         if name == "default" and not path.is_file():
             path = Path(os.devnull)  # a track of one's own has its defaults in its parameter class
         return path
@@ -186,11 +199,24 @@ def _systems(track: Any, text: str | None, base: Any) -> list[str]:
     return names
 
 
-def _only_what_is_built(params: Any, places: dict[str, str]) -> None:
-    for name in ("judge", "answerer", "grader"):
-        value = getattr(params, name, "")
-        if value.startswith(("llm:", "panel:")):
-            raise InputError(f"{name} {value!r} needs a language model; this version runs without one", places.get(name, name), f"Use {type(params)().model_dump()[name]}")
+def _with_budget(base: Any, systems: list[str]) -> Any:
+    """`base` with a budget, asked for at the terminal where a live run has none. Without a terminal the run itself refuses (exit 2)."""
+    from kiokulab import metering
+
+    if not sys.stdin.isatty() or not any(metering.needs_budget(base.model_copy(update={"system": name})) for name in systems):
+        return base
+    text = input("This run asks models that cost money (make cost PARAMS=... says about how much).\nHow many dollars may it spend? ")
+    return type(base).checked({**base.model_dump(), "budget_usd": _dollars(text)})
+
+
+def _dollars(text: str) -> float:
+    try:
+        value = float(text.strip().lstrip("$"))
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise InputError(f"{text.strip()!r} is no amount of dollars", "BUDGET", "For example BUDGET=5")
+    return value
 
 
 def _print_summary(track: Any, shown: list[str], folders: list[str]) -> None:
@@ -235,6 +261,52 @@ def verify_command(options: argparse.Namespace) -> int:
         note = "" if receipt.status == "finished" else f" ({receipt.status}: {receipt.reason})"
         files = sum(len(step.outputs) for step in receipt.steps)
         print(f"verified: {folder}: {len(receipt.steps)} steps, {files} files, figures derived again{note}")
+    return 0
+
+
+def replay_command(options: argparse.Namespace) -> int:
+    """Each run again from its own record; exit 6 where a figure or a request differs."""
+    from kiokulab import again
+
+    if not options.run:
+        raise InputError("which run?", "RUN", "For example make replay RUN=outputs/kioku/v0.1/mem0/<run-id>")
+    for folder in options.run:
+        print(again.replay(Path(folder)))
+    return 0
+
+
+def judge_command(options: argparse.Namespace) -> int:
+    """A sibling of each run under another judge, answerer or grader."""
+    from kiokulab import again
+    from kiokulab.params import typed
+
+    names = ("judge", "answerer", "grader", "endpoint", "budget_usd", "concurrency", "jobs")
+    if not options.run:
+        raise InputError("which run?", "RUN", "For example make judge RUN=outputs/kioku/v0.1/vector/<run-id> JUDGE=llm:openai/gpt-6-luna BUDGET=2")
+    codes = []
+    for folder in options.run:
+        base = again.params_of(Path(folder))
+        changes = {name: typed(type(base), name, value) for name in names if (value := getattr(options, name)) is not None}
+        made = again.judge(Path(folder), changes)
+        print(f"judged again: {_short(made.folder)} (parent {_short(Path(folder))})")
+        codes.append(_report_errors([made]))
+    return next((code for code in (5, 6, 4, 2, 1, 3) if code in codes), 0)
+
+
+def cost_command(options: argparse.Namespace) -> int:
+    """The estimate, with its basis."""
+    from kiokulab import cost
+    from kiokulab import params as p
+
+    path = _profile("kioku", options.params or "live")
+    values, places = p.read_profile(path)
+    for name in ("personas", "route", "model", "judge", "answerer", "grader", "edition"):
+        if getattr(options, name) is not None:
+            values[name] = p.typed(p.KiokuParams, name, getattr(options, name))
+    named = values.pop("system", None)
+    base = p.KiokuParams.checked(values, places)
+    systems = _systems(p.track_module("kioku"), options.system or named, base)
+    print(cost.table(cost.estimate(base, systems)))
     return 0
 
 

@@ -50,6 +50,24 @@ def models_of(step: str, params: Any) -> list[str]:
     return []
 
 
+def concerns(params: Any) -> bool:
+    """Whether the parameters are of a track whose runs this module opens at the meter."""
+    return hasattr(params, "model") and hasattr(params, "endpoint") and hasattr(params, "budget_usd")
+
+
+def needs_budget(params: Any) -> bool:
+    """Whether a run would spend money and nobody said how much it may."""
+    return concerns(params) and is_live(params) and not params.budget_usd and not os.environ.get(REPLAY)
+
+
+def check_key(params: Any) -> None:
+    """Raise InputError where this process's environment has no key for the endpoint. An endpoint on this machine may need none."""
+    host = meter.host_of(params.endpoint)
+    names = [name for name in (meter.KEYS.get(host), meter.ANY_KEY) if name]
+    if not any(os.environ.get(name) for name in names) and host.rpartition(":")[0] not in ("127.0.0.1", "localhost"):
+        raise InputError(f"there is no key for {host}", "endpoint", f"Put it into the environment variable {' or '.join(names)}; only the meter's process gets it")
+
+
 def is_plumbing(params: Any) -> bool:
     """Whether the run's system was fed by the built-in model: then its figures show that the parts fit, and are no result."""
     return getattr(params, "model", EXTRACTIVE) == EXTRACTIVE and system_model(params) is not None

@@ -77,6 +77,7 @@ class StepProof(_Document):
     )
     failed_units: dict[str, str] = Field(description="unit -> reason; they are retried by the next command")
     beside: list[str] = Field(default=[], description="runs shown next to this one, '<system>/<run-id>'")
+    parent: str | None = Field(default=None, description="run whose step this is, '<system>/<run-id>', where it was taken over and not done again")
     previous: str | None = Field(description="digest of the proof before this one; null for the first step")
     digest: str = Field(description="sha256 of the canonical JSON of all fields but `digest` and `times`")
     times: Times = Field(description="wall times; not part of the digest, so that two undisturbed runs can be compared")
@@ -125,6 +126,7 @@ class Receipt(_Document):
         description="how the run stands; anything but finished has a reason"
     )
     reason: str | None = Field(description="why it is not finished; null when it is")
+    parent: str | None = Field(default=None, description="run whose first steps this one took over, '<system>/<run-id>'; null where it did all itself")
     parameters: dict[str, Any] = Field(description="the parameters that decide the result")
     versions: Versions | None = Field(description="of the last step that ended; null before the first one did")
     steps: list[StepSummary] = Field(description="the steps that ended, in order")
@@ -337,7 +339,7 @@ def write_receipt(
     """
     track, before = track_module(params.track), read_receipt(folder)
     known = {step.step: step for step in before.steps} if before else {}
-    summaries, judge, missing = [], None, {}
+    summaries, judge, missing, parent = [], None, {}, None
     for name in track.STEPS:
         proof = read_proof(folder, name)
         if proof is None:
@@ -352,7 +354,7 @@ def write_receipt(
             )
         )
         missing |= {f"{name} {unit}": why for unit, why in proof.failed_units.items()}
-        versions = proof.versions
+        versions, parent = proof.versions, parent or proof.parent
     if status is None:
         status, reason = ("units_failed", f"{len(missing)} unit(s) failed: {', '.join(missing)}") if missing else ("finished", None)
     judge = _judge(folder) if len(summaries) >= 3 else None
@@ -365,6 +367,7 @@ def write_receipt(
         "system": what["system"]["name"],
         "status": status,
         "reason": reason,
+        "parent": parent,
         "parameters": what["parameters"],
         "versions": versions.model_dump(mode="json") if summaries else None,
         "steps": [summary.model_dump(mode="json") for summary in summaries],

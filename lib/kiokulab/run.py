@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from kiokulab import errors, receipts
-from kiokulab.errors import Died, InputError, KiokuLabError
+from kiokulab.errors import BudgetReached, Died, InputError, KiokuLabError
 from kiokulab.files import write_atomic
 from kiokulab.params import Params, edition_folder, notebooks_of, track_module
 from kiokulab.units import cores
@@ -171,6 +171,7 @@ def run_track(
         runs[index] = again
     if not any(run.todo for run in runs):
         return runs
+    asking = [run.params for run in runs if run.todo and _asks_models(run.params)]
     with ExitStack() as stack:
         stack.enter_context(_terminated_like_interrupted())
         for run in runs:
@@ -181,7 +182,37 @@ def run_track(
         _make_environments(track, runs, say)
         for note in (note for run in runs for note in run.notes):
             say(note)
+        if asking:  # the one process that holds the key; kernels, units and workers get its address alone
+            from kiokulab import meter
+
+            stack.enter_context(_in_environment(meter.METER, stack.enter_context(meter.process(sorted({meter.host_of(params.endpoint) for params in asking})))))
         return _run_all(runs, track, declared, notebooks, width, step_timeout_s, say)
+
+
+def _asks_models(params: Params) -> bool:
+    """Whether a run asks an endpoint. Raises InputError where its models cannot be asked: nothing is started then."""
+    from kiokulab import metering
+
+    if not metering.concerns(params):
+        return False
+    metering.check(params)
+    if os.environ.get(metering.REPLAY) or not metering.is_live(params):
+        return False
+    metering.check_key(params)
+    return True
+
+
+@contextmanager
+def _in_environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _run_all(
@@ -255,7 +286,7 @@ def _run_step(
         records[step] = record
     if error is not None:
         (run.folder / "steps" / f"{step}.json").unlink(missing_ok=True)
-        status = "kernel_died" if isinstance(error, Died) else "failed"
+        status = "kernel_died" if isinstance(error, Died) else "stopped" if error.exit_code == BudgetReached.exit_code else "failed"
         receipts.write_receipt(run.folder, run.params, run.identity, status=status, reason=f"{step}: {str(error)[:1000]}")
         raise error
     last = step == track_module(run.params.track).STEPS[-1]

@@ -1,0 +1,276 @@
+"""Runs of the kioku track with models, against the fault server: faults, the cap, a kill, replay, a second judge, the key.
+
+The model is played by toy_model.py, so the figures mean nothing; that they do not move where calls fail is what is tested.
+"""
+
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from decimal import Decimal
+
+import psutil
+import pytest
+import toy_model
+from fault_server import COST, FAULTS, FaultServer, every_third, once_each
+
+from kiokulab import calls, metering, receipts
+from kiokulab.errors import BudgetReached
+from kiokulab.files import read_jsonl, write_jsonl
+from kiokulab.kioku import ingest, judge
+from kiokulab.kioku.generate import load_edition
+from kiokulab.params import KiokuParams
+
+KEY = "sk-fake-live-0123456789abcdefghij"
+MODELS = {"judge": "llm:toy", "answerer": "llm:toy", "grader": "llm:toy"}
+RETRIED = ("429", "429_plain", "500", "503", "reset", "slow_first_byte", "stalled", "cut_body", "error_in_200", "not_an_object")
+
+
+# --- step 3 alone, each fault in turn ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ingested(tmp_path_factory):
+    """A run folder with one persona, ten facts of it, in a store that keeps everything."""
+    folder = tmp_path_factory.mktemp("run")
+    persona = load_edition("v0.1")[1][0]
+    small = persona.model_copy(update={"facts": persona.facts[:10], "sessions": persona.sessions[:8]})
+    write_jsonl(folder / "dataset.jsonl", [small.model_dump(mode="json")])
+    ingest.run(folder, KiokuParams(embedder="hash", personas=1))
+    return folder
+
+
+@pytest.fixture
+def judged(ingested, tmp_path, monkeypatch):
+    """judged(server, **parameters): rows of step 3 on a copy of the ingested run, or on the folder that is given."""
+    monkeypatch.setenv("KIOKULAB_API_KEY", KEY)
+    monkeypatch.delenv("KIOKULAB_METER", raising=False)
+    monkeypatch.setattr(judge, "judge_set", lambda: tmp_path / "no-set")
+    monkeypatch.setattr(metering.meter, "Opening", functools.partial(metering.meter.Opening, backoff_s=0.01, read_s=0.6, attempts=3))
+
+    def run(server, **parameters):
+        folder = tmp_path / "run"
+        if not folder.exists():
+            shutil.copytree(ingested, folder)
+        params = KiokuParams(**{"embedder": "hash", "personas": 1, "endpoint": server.url, "budget_usd": 5.0, "concurrency": 4, **MODELS, **parameters})
+        judge.run(folder, params)
+        return read_jsonl(folder / "judgements.jsonl")
+
+    run.folder = tmp_path / "run"
+    return run
+
+
+@pytest.fixture(scope="module")
+def baseline(ingested, tmp_path_factory):
+    """What step 3 says where nothing goes wrong."""
+    folder = tmp_path_factory.mktemp("baseline") / "run"
+    shutil.copytree(ingested, folder)
+    with pytest.MonkeyPatch.context() as patch, FaultServer(reply=toy_model.reply).running() as server:
+        patch.setenv("KIOKULAB_API_KEY", KEY)
+        patch.delenv("KIOKULAB_METER", raising=False)
+        patch.setattr(judge, "judge_set", lambda: folder / "no-set")
+        judge.run(folder, KiokuParams(embedder="hash", personas=1, endpoint=server.url, budget_usd=5.0, **MODELS))
+    return read_jsonl(folder / "judgements.jsonl")
+
+
+def key_of(row):
+    return row["kind"], row.get("fact"), row.get("version"), row.get("id")
+
+
+def verdict_of(row):
+    return row.get("verdict"), row.get("states")
+
+
+def account_fits(server, folder):
+    """Attempts, tokens and dollars are the server's own. What came after the meter had given up waiting is unknown, not zero."""
+    total = calls.totals([folder / "units" / "3-judge" / "calls.sqlite"])
+    heard = [row for row in server.account if row["fault"] != "slow_first_byte"]
+    assert total["attempts"] == len(server.account) and total["billed"] == sum((row["cost"] or 0 for row in heard), Decimal(0))
+    assert total["unbilled"] == sum(row["cost"] is None for row in heard) + len(server.account) - len(heard)
+    for name in ("prompt_tokens", "completion_tokens"):
+        assert total[name] == sum(row[name] or 0 for row in heard)
+
+
+def test_the_played_model_judges_at_all(baseline):
+    verdicts = [row["verdict"] for row in baseline if row["kind"] in ("version", "answer")]
+    assert {"held", "absent"} <= set(verdicts) and "not_judged" not in verdicts
+
+
+@pytest.mark.parametrize("fault", RETRIED)
+def test_a_fault_of_the_wire_moves_no_verdict(judged, baseline, fault):
+    seen = once_each(fault)
+    with FaultServer(lambda n, body: seen(n, body) if n % 4 == 0 else "ok", reply=toy_model.reply, slow_s=1.5).running() as server:
+        rows = judged(server)
+        assert [verdict_of(row) for row in rows] == [verdict_of(row) for row in baseline]
+        account_fits(server, judged.folder)
+        assert any(row["fault"] == fault for row in server.account)
+
+
+@pytest.mark.parametrize("fault", sorted(set(FAULTS) - {"ok", "echo_key", "slow_first_byte", "stalled"}))
+def test_a_fault_that_stays_is_not_judged_with_its_reason_and_moves_nothing_else(judged, baseline, fault):
+    """The batch of the last two facts, and the question about the first one, always go wrong; all others never."""
+    first = baseline_question(baseline)
+
+    def script(number, body):
+        text = body["messages"][1]["content"]
+        return fault if "fact f09," in text or f"<question>\n{first}\n" in text else "ok"
+
+    with FaultServer(script, reply=toy_model.reply).running() as server:
+        rows = judged(server)
+        account_fits(server, judged.folder)
+    good = {key_of(row): row for row in baseline}
+    harmless = fault in ("duplicate", "usage_missing", "cached_tokens", "cost_missing", "code_fence")
+    lost = 0
+    for row in rows:
+        if verdict_of(row) != verdict_of(good[key_of(row)]):
+            lost += 1
+            assert row.get("verdict") == "not_judged" or row.get("judged") is False, (fault, row)
+            assert row["reason"] and "llm:toy" in row["reason"]
+            assert row["kind"] == "sentence" or row["fact"] in ("f09", "f10", "f01")
+    assert (lost == 0) == harmless, lost
+
+
+def baseline_question(rows):
+    return next(row["question"] for row in rows if row["kind"] == "answer" and row["fact"] == "f01")
+
+
+def test_a_cap_in_the_middle_claims_nothing_and_a_higher_one_goes_on(judged, baseline):
+    with FaultServer(reply=toy_model.reply).running() as server:
+        with pytest.raises(BudgetReached, match="not run: 1 of 1 units: en-01/raw"):
+            judged(server, budget_usd=float(COST * 5))
+        assert COST * 5 <= server.billed() <= COST * 6 and not (judged.folder / "judgements.jsonl").exists()
+        rows = judged(server, budget_usd=5.0)
+        assert [verdict_of(row) for row in rows] == [verdict_of(row) for row in baseline]
+        asked = [json.dumps(row["body"], sort_keys=True) for row in server.account]
+        assert len(asked) == len(set(asked))  # nothing was asked twice
+
+
+def test_a_refused_key_stops_the_step_and_is_nowhere(judged):
+    with FaultServer("echo_key", reply=toy_model.reply).running() as server, pytest.raises(Exception, match="refuses the key"):
+        judged(server)
+    everything = b"".join(path.read_bytes() for path in judged.folder.rglob("*") if path.is_file())
+    assert KEY.encode() not in everything
+
+
+def test_a_panel_votes_and_its_agreement_is_in_the_judge_row(judged):
+    with FaultServer(reply=toy_model.reply).running() as server:
+        rows = judged(server, judge="panel:[a, b, c]", grader="rules", answerer="extractive")
+    assert rows[0]["panel"]["unanimous"]["k"] == rows[0]["panel"]["unanimous"]["n"] > 10
+    assert next(row for row in rows if row["kind"] == "version")["votes"].keys() == {"llm:a", "llm:b", "llm:c"}
+
+
+# --- whole runs by the command line -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kit(tmp_path):
+    """kit(*arguments) runs the command line with outputs of its own and a fake key."""
+
+    def command(*arguments, wait=True, **environment):
+        known = {**os.environ, "KIOKULAB_OUTPUTS": str(tmp_path / "outputs"), "KIOKULAB_API_KEY": KEY, **environment}
+        known = {name: value for name, value in known.items() if value is not None and name != "KIOKULAB_METER"}
+        line = [sys.executable, "-m", "kiokulab", *arguments]
+        if not wait:
+            return subprocess.Popen(line, env=known, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        return subprocess.run(line, capture_output=True, text=True, timeout=900, env=known, stdin=subprocess.DEVNULL)
+
+    def live(server, *more, **options):
+        few = ["--personas", "1", "--embedder", "hash", "--bootstrap", "50", "--jobs", "2", "--judge", "llm:toy", "--answerer", "llm:toy", "--grader", "llm:toy"]
+        return command("run", "kioku", "--system", "store-everything", "--endpoint", server.url, *few, *more, **options)
+
+    command.outputs, command.live = tmp_path / "outputs", live
+    command.folder = lambda: next(path for path in sorted((tmp_path / "outputs").glob("kioku/*/store-everything/*")) if (path / "receipt.json").is_file())
+    return command
+
+
+def test_a_live_run_is_killed_goes_on_is_replayed_without_key_and_network_and_judged_again(kit, tmp_path):
+    with FaultServer(every_third("429"), reply=toy_model.reply, delay_s=0.02).running() as server:
+        refused = kit.live(server)
+        assert refused.returncode == 2 and "needs a budget" in refused.stderr and server.account == []
+
+        started = kit.live(server, "--budget-usd", "5", wait=False)
+        until = time.monotonic() + 200
+        while len(server.account) < 100 and time.monotonic() < until and started.poll() is None:
+            look_for_key(started.pid)
+            time.sleep(0.1)
+        assert started.poll() is None
+        for process in [*psutil.Process(started.pid).children(recursive=True), psutil.Process(started.pid)]:
+            process.send_signal(signal.SIGKILL)
+        started.wait()
+        time.sleep(1)
+        record = next((tmp_path / "outputs").glob("kioku/*/*/*/units/3-judge/calls.sqlite"))
+        answered = {bytes(calls.bodies(record, row)["request"]) for row in calls.rows(record) if row["final"] and row["status"] == 200}
+        before = len(server.account)
+        assert answered
+
+        done = kit.live(server, "--budget-usd", "5")
+        assert done.returncode == 0, done.stderr
+        assert not answered & {json.dumps(row["body"], separators=(",", ":"), ensure_ascii=False).encode() for row in server.account[before:]}
+        folder = kit.folder()
+        receipt = receipts.verify(folder)
+        assert receipt.cost.calls and receipt.versions.models == ["toy-2026"] and set(receipt.cost.prompts) and not receipt.cost.plumbing
+        assert Decimal(receipt.cost.billed_usd) == calls.totals([record])["billed"] <= server.billed()
+        count = len(server.account)
+
+    replayed = kit("replay", str(folder), KIOKULAB_API_KEY=None)  # the server is gone, and so is the key
+    assert replayed.returncode == 0 and "byte for byte" in replayed.stdout, replayed.stderr
+    assert len(server.account) == count
+
+    again = kit("judge", str(folder), "--judge", "rules", "--answerer", "extractive", "--grader", "rules", "--jobs", "2")
+    assert again.returncode == 0, again.stderr
+    sibling = next(path.parent for path in (tmp_path / "outputs").glob("kioku/*/store-everything/*/receipt.json") if path.parent != folder)
+    made = receipts.verify(sibling)
+    assert made.parent == f"store-everything/{folder.name}" and made.judge["name"] == "rules"
+    assert (sibling / "memories.jsonl").read_bytes() == (folder / "memories.jsonl").read_bytes()
+
+    for path in (tmp_path / "outputs").rglob("*"):
+        assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
+    for text in (refused, done, replayed, again):
+        assert KEY not in text.stdout + text.stderr
+
+    changed = folder.parent / "changed"
+    shutil.copytree(folder, changed)
+    rows = read_jsonl(changed / "judgements.jsonl")
+    assert rows
+    damage(changed / "judge-calls.sqlite")
+    other = kit("replay", str(changed), KIOKULAB_API_KEY=None)
+    assert other.returncode == 6 and "recorded" in other.stderr and "asked now" in other.stderr, other.stderr
+
+
+def damage(record):
+    """Change one letter of one recorded request, its key with it."""
+    import hashlib
+    import sqlite3
+
+    import zstandard
+
+    with sqlite3.connect(record) as database:
+        sha, role = database.execute("select request, role from calls where role = 'judge' and unit = 'en-01/raw' limit 1").fetchone()
+        body = calls.body(database, sha).replace(b"You compare a ledger", b"You compare a Ledger")
+        new = hashlib.sha256(body).hexdigest()
+        database.execute("insert into bodies values (?, ?)", (new, zstandard.compress(body)))
+        database.execute("update calls set request = ?, key = ? where request = ?", (new, calls.key_of("chat/completions", json.loads(body)), sha))
+
+
+def look_for_key(parent):
+    """The key is in no process's arguments, and in no environment but the command's own and the meter's."""
+    own = psutil.Process(parent).cmdline()
+    for process in psutil.Process(parent).children(recursive=True):
+        try:
+            line, environment = process.cmdline(), process.environ()
+        except psutil.Error:
+            continue
+        if line == own:  # forked and not yet become what it is started for: for a moment it is the command itself
+            continue
+        assert KEY not in " ".join(line)
+        if "kiokulab.meter" not in line:
+            assert KEY not in environment.values(), line
+
+
+def test_cost_is_estimated_with_its_basis(kit):
+    said = kit("cost", "--system", "mem0,store-everything", "--personas", "2")
+    assert said.returncode == 0 and "openai/gpt-6-luna" in said.stdout and "basis" in said.stdout, said.stderr
