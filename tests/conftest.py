@@ -37,3 +37,20 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.setenv("KIOKULAB_OUTPUTS", str(tmp_path / "outputs"))
     monkeypatch.setenv("KIOKULAB_TOY_COUNT", str(tmp_path / "count.txt"))
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def system_environment():
+    """system_environment("langmem") makes a memory system's own environment where KIOKULAB_TEST_SYSTEMS names it (comma list, or
+    all); a `light` one is also taken where it is already there. Else skip."""
+    from kiokulab.systems import environments
+
+    named = os.environ.get("KIOKULAB_TEST_SYSTEMS", "").split(",")
+
+    def need(name: str, light: bool = False) -> None:
+        if name in named or "all" in named:
+            environments.ensure(name)
+        elif not (light and environments.installed(name)):
+            pytest.skip(f"KIOKULAB_TEST_SYSTEMS does not name {name}, whose environment these tests need")
+
+    return need
