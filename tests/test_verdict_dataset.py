@@ -144,3 +144,13 @@ def test_lone_surrogates_and_long_lines_pass_through(tmp_path):
     (tmp_path / "f.json").write_text(json.dumps([row]))
     question = next(dataset.stream(tmp_path / "f.json"))
     assert len(question.sessions[0].turns[0].text) == 1_000_000
+
+
+def test_the_files_help_names_digests_and_tells_what_a_file_is(tmp_path):
+    from kiokulab.verdict import fetch
+
+    assert "d6f21ea9d60a0d56f34a05b609c79c88a451d2ae03597821ea3d5a9678c3a442" in fetch.help_and_check()
+    said = fetch.help_and_check(str(write(tmp_path / "f.json", [record("a"), record("b_abs")])))
+    assert "2 questions" in said and "1 to be declined" in said and "not an official file" in said
+    with pytest.raises(InputError):
+        fetch.help_and_check(str(tmp_path / "none.json"))

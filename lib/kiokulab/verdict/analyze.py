@@ -310,7 +310,7 @@ def compare(folder: Path, beside: Sequence[Path]) -> dict[str, Any]:
     systems = {name: {**runs[name][0]["accuracy"]["overall"], "task_averaged": runs[name][0]["accuracy"]["task_averaged"]["value"],
                       "by_type": runs[name][0]["accuracy"]["by_type"], "abstention": runs[name][0]["accuracy"]["abstention"], "missing": len(runs[name][0]["missing"]),
                       "recall_all": runs[name][0]["retrieval"]["recall_all"], "cost": runs[name][0]["cost"]} for name in order}
-    return {"systems": systems, **tests({name: runs[name][1] for name in order}), "refused": refused}
+    return {"order": order, "systems": systems, **tests({name: runs[name][1] for name in order}), "refused": refused}
 
 
 def _verdicts(folder: Path) -> dict[str, str]:

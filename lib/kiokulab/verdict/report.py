@@ -24,6 +24,11 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_bytes())
 
 
+def ordered(compared: dict[str, Any]) -> dict[str, Any]:
+    """Systems of a comparison, best first (JSON objects are kept in the order of their names)."""
+    return {name: compared["systems"][name] for name in compared["order"]}
+
+
 # --- figures ------------------------------------------------------------------------------------------------------
 
 
@@ -32,7 +37,7 @@ def accuracy_figure(compared: dict[str, Any], mine: str, note: str) -> tuple[byt
     from kiokulab import plots
 
     plt = plots._pyplot()
-    systems = compared["systems"]
+    systems = ordered(compared)
     drawing, axes = plt.subplots(figsize=(8.2, 1.5 + 0.5 * len(systems)), layout="constrained")
     for y, (name, one) in enumerate(systems.items()):
         if not one["n"]:
@@ -58,7 +63,7 @@ def types_figure(compared: dict[str, Any]) -> tuple[bytes, str]:
     from kiokulab import plots
 
     plt = plots._pyplot()
-    systems = compared["systems"]
+    systems = ordered(compared)
     kinds = [*[kind for kind in TYPES if any(kind in one["by_type"] for one in systems.values())], "abstention"]
     drawing, axes = plt.subplots(figsize=(8.2, 2.1 + 0.42 * len(systems)), layout="constrained")
     grid = [[(one["abstention"] if kind == "abstention" else one["by_type"].get(kind, {"n": 0, "k": 0, "rate": None})) for kind in kinds] for one in systems.values()]
@@ -83,14 +88,14 @@ def types_figure(compared: dict[str, Any]) -> tuple[bytes, str]:
 
 def systems_table(compared: dict[str, Any]) -> list[dict[str, Any]]:
     """One row a comparable system, best first; systems with a letter in common cannot be told apart."""
-    letters = {name: "" for name in compared["systems"]}
+    letters = dict.fromkeys(compared["order"], "")
     for letter, group in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", compared["groups"]):
         for name in group:
             letters[name] += letter
     return [{"system": name, "right": f"{one['k']}/{one['n']}", "accuracy": analyze._percent(one["rate"]), "95 % interval": analyze._interval(one),
              "not told apart": letters[name], "task-averaged": analyze._percent(one["task_averaged"]), "abstention": f"{one['abstention']['k']}/{one['abstention']['n']}",
              "not judged": one["not_judged"], "no answer": one["missing"],
-             "cost per 1,000, billed": one["cost"]["total_without_judges"]["billed"] + " USD" if one["cost"] else "no model called"} for name, one in compared["systems"].items()]
+             "cost per 1,000, billed": one["cost"]["total_without_judges"]["billed"] + " USD" if one["cost"] else "no model called"} for name, one in ordered(compared).items()]
 
 
 def pairs_table(compared: dict[str, Any]) -> list[dict[str, Any]]:
