@@ -98,13 +98,13 @@ def _fact_line(source: _Source, number: int, plain: str, fact: dict) -> None:
     mark, _, rest = plain.partition(" ")
     if match := re.fullmatch(r"(\d)\s+(s\d+)(?:-(s\d+))?\s+(.+)", plain):
         fact["versions"].append({"n": int(match[1]), "valid_from": match[2], "ends": match[3], "text": match[4], "values": []})
-    elif mark == "a":
+    elif mark == "a" and not fact["versions"]:
         fact["anchors"] = _cells(rest)
     elif mark == "?":
         fact["question"] = rest.strip()
     elif mark == "=":
         fact["answers"] = (number, _cells(rest))
-    elif mark == "x":
+    elif mark == "x" and fact["answers"]:
         fact["stale"] += _cells(rest)
     elif not fact["versions"]:
         raise source.error(number, f"{fact['id']}: a version or its anchors were expected, not {plain[:60]!r}")
