@@ -130,8 +130,8 @@ def test_a_system_name_is_never_run_by_a_shell(repository, active, name, tmp_pat
     [
         (["kioku", "SYSTM=vector"], "unknown variable SYSTM"),
         (["kioku", "PERSONAS=two"], "'two' is not a whole number"),
-        (["kioku", "PROFILE=live"], "not there yet"),
-        (["kioku", "JUDGE=llm:x"], "needs a language model"),
+        (["kioku", "PROFILE=live"], "needs a budget"),
+        (["kioku", "JUDGE=llm:x"], "needs a budget"),
         (["verify"], "which run?"),
         (["verify", "RUN=/nowhere at all"], "no receipt.json"),
         (["contract"], "which system?"),

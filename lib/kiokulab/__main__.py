@@ -166,7 +166,7 @@ def _profile(track: str, name: str) -> Path:
     if name in ("default", "live"):
         path = root() / "params" / ("live" if name == "live" else "") / f"{track}.yml"
         if name == "live" and not path.is_file():
-            raise InputError(f"track {track} has no live profile yet", "PROFILE=live", "Use PROFILE=default")
+            raise InputError(f"the live profile of track {track} is not there yet", "PROFILE=live", "Use PROFILE=default")
         if name == "default" and not path.is_file():
             path = Path(os.devnull)  # a track of one's own has its defaults in its parameter class
         return path
@@ -306,6 +306,10 @@ def cost_command(options: argparse.Namespace) -> int:
     named = values.pop("system", None)
     base = p.KiokuParams.checked(values, places)
     systems = _systems(p.track_module("kioku"), options.system or named, base)
+    if options.system:
+        from kiokulab import run
+
+        systems = run.with_anchors(base, systems)  # as the run itself does
     print(cost.table(cost.estimate(base, systems)))
     return 0
 

@@ -132,12 +132,15 @@ def table(lines: Sequence[Line]) -> str:
     if not lines:
         return "no model would be asked: this run costs nothing"
     rows = [("system", "role", "model", "calls", "tokens in", "tokens out", "USD")]
-    rows += [(line.system, line.role, line.model, f"{line.calls:,}", f"{line.prompt_tokens:,}", f"{line.completion_tokens:,}", "unknown" if line.dollars is None else f"{line.dollars:.2f}") for line in lines]
+    rows += [(line.system, line.role, line.model, f"{line.calls:,}", f"{line.prompt_tokens:,}", f"{line.completion_tokens:,}", "unknown" if line.dollars is None else f"{line.dollars:.3f}") for line in lines]
     known = sum((line.dollars for line in lines if line.dollars is not None), Decimal(0))
     unknown = sum(line.dollars is None for line in lines)
-    rows.append(("all", "", "", f"{sum(line.calls for line in lines):,}", f"{sum(line.prompt_tokens for line in lines):,}", f"{sum(line.completion_tokens for line in lines):,}", f"{known:.2f}"))
+    rows.append(("all", "", "", f"{sum(line.calls for line in lines):,}", f"{sum(line.prompt_tokens for line in lines):,}", f"{sum(line.completion_tokens for line in lines):,}", f"{known:.3f}"))
     widths = [max(len(row[i]) for row in rows) for i in range(7)]
     text = ["  ".join(cell.ljust(width) if i < 3 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]
-    text += ["", "basis:"] + [f"  {line.system} {line.role}: {line.basis}" for line in lines]
+    said: dict[tuple[str, str], list[str]] = {}
+    for line in lines:
+        said.setdefault((line.role, line.basis), []).append(line.system)
+    text += ["", "basis:"] + [f"  {role} ({', '.join(some)}): {basis}" for (role, basis), some in said.items()]
     text.append("An estimate and no promise: retries and repairs come on top, caching below." + (f" {unknown} line(s) have no known price and are not in the sum." if unknown else ""))
     return "\n".join(text)
