@@ -19,7 +19,7 @@ _EN_MONTH = "(" + "|".join(MONTHS) + ")"
 _N = r"(an?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\d+|a couple of|a fortnight)"
 _PLAIN = {"today": 0, "tonight": 0, "this morning": 0, "this evening": 0, "this afternoon": 0, "tomorrow": 1, "tomorrow morning": 1, "tomorrow night": 1,
           "tomorrow evening": 1, "yesterday": -1, "last night": -1, "yesterday evening": -1, "the day after tomorrow": 2, "the day before yesterday": -2,
-          "a week today": 7, "a week tomorrow": 8, "a week ago": -7, "a fortnight ago": -14, "in a fortnight": 14,
+          "a week today": 7, "a week tomorrow": 8, "a fortnight today": 14, "a fortnight tomorrow": 15, "a week ago": -7, "a fortnight ago": -14, "in a fortnight": 14,
           "今日": 0, "きょう": 0, "今夜": 0, "今朝": 0, "明日": 1, "あした": 1, "あす": 1, "明後日": 2, "あさって": 2, "しあさって": 3, "昨日": -1, "きのう": -1, "ゆうべ": -1,
           "一昨日": -2, "おととい": -2, "先おととい": -3}
 _MONTH_WORDS = {"this month": 0, "next month": 1, "last month": -1, "the month after next": 2, "今月": 0, "来月": 1, "先月": -1, "再来月": 2, "先々月": -2}

@@ -247,22 +247,28 @@ def shared_ngrams(personas: list[Persona], n: int = 5) -> list[tuple[str, str, f
     return sorted(result, key=lambda row: (-row[2], row[0], row[1]))
 
 
-def build(folder: str | Path, *, name: str, notes: str, reviewed: str, licence: str) -> Edition:
-    """Compile every source (`source/*.txt`) of an edition's folder, audit all, and write the persona files and edition.json.
-    InputError with the faults where the audit finds one; then nothing is written."""
+def build(folder: str | Path) -> Edition:
+    """Compile the sources of an edition's folder, audit them all, and write the persona files and edition.json.
+
+    `source/about.json` says what the texts cannot: {"edition", "personas": [ids, the sources that belong to it],
+    "reviewed_by_people", "licence", "notes"}. InputError, and nothing is written, where a source is missing or cannot be
+    read or the audit finds a fault."""
     folder = Path(folder)
-    personas = [compile_file(path) for path in sorted((folder / "source").glob("*.txt"))]
-    if not personas:
-        raise InputError("there are no sources", str(folder / "source"))
+    about = json.loads((folder / "source" / "about.json").read_text(encoding="utf-8"))
+    missing = [name for name in about["personas"] if not (folder / "source" / f"{name}.txt").is_file()]
+    if missing or not about["personas"]:
+        raise InputError(f"there is no source of {', '.join(missing) or 'any persona'}", str(folder / "source"))
+    personas = [compile_file(folder / "source" / f"{name}.txt") for name in sorted(about["personas"])]
     faults = auditing.audit(personas, LEDGER_PARAMETERS)
     if any(not fault.warning for fault in faults):
         raise InputError("the edition fails its audit:\n" + "\n".join(f"  {fault}" for fault in faults if not fault.warning), str(folder))
     for persona in personas:
         files.write_atomic(folder / f"{persona.id}.json", persona_json(persona))
-    edition = Edition(edition=name, generator="written", generator_version=1, seed=0, parameters={**LEDGER_PARAMETERS, "personas": len(personas)},
+    edition = Edition(edition=about["edition"], generator="written", generator_version=1, seed=0,
+                      parameters={**LEDGER_PARAMETERS, "personas": len(personas)},
                       files={f"{p.id}.json": files.sha256_file(folder / f"{p.id}.json") for p in personas},
-                      languages=sorted({p.language for p in personas}), audit=auditing.summary(faults, written=True), reviewed_by_people=reviewed,
-                      licence=licence, notes=notes)
+                      languages=sorted({p.language for p in personas}), audit=auditing.summary(faults, written=True),
+                      reviewed_by_people=about["reviewed_by_people"], licence=about["licence"], notes=about["notes"])
     files.write_atomic(folder / "edition.json", json.dumps(edition.model_dump(mode="json"), ensure_ascii=False, indent=1, sort_keys=True) + "\n")
     return edition
 
@@ -284,5 +290,8 @@ def check(paths: list[str]) -> int:
     return sum(not f.warning for f in faults)
 
 
-if __name__ == "__main__":
-    sys.exit(1 if check(sys.argv[1:]) else 0)
+if __name__ == "__main__":  # python -m kiokulab.kioku.written FILE.txt ... checks; python -m kiokulab.kioku.written FOLDER builds
+    if len(sys.argv) == 2 and Path(sys.argv[1]).is_dir():
+        print(files.dumps(build(sys.argv[1]).audit))
+    else:
+        sys.exit(1 if check(sys.argv[1:]) else 0)
