@@ -33,7 +33,7 @@ $(error EXTRAS may be: embeddings)
 endif
 KIT := $(PY) -m kiokulab
 
-.PHONY: help active env kioku drift emem test verify replay judge cost dataset contract systems reproduce bench notebook doctor clean
+.PHONY: help active env kioku drift emem verdict data-longmemeval test verify replay judge cost dataset contract systems reproduce bench notebook doctor clean
 
 help: ## this list
 	@echo "Kioku Lab: benchmarks of AI agents' memory, as notebooks that stay as receipts."
@@ -60,6 +60,14 @@ emem: $(READY) ## run the emem track: four axes of a responder (ours, unless URL
 #> make emem URL=http://127.0.0.1:5051 DATASET=items.jsonl
 #> make emem SYSTEM=vector                                  any memory system, behind a bridge
 	@$(KIT) run emem --from-make
+
+verdict: $(READY) ## run the verdict track: questions on long histories, with the baselines every table has
+#> make verdict DATA=longmemeval_s_cleaned.json SYSTEM=plain-rag,mem0-verbatim
+#> also: LABEL= (names a file that is not a known release) QUESTIONS=30 IDS=ids.txt OFFICIAL_REPO=
+	@$(KIT) run verdict --from-make
+
+data-longmemeval: $(READY) ## how to get the official LongMemEval file, and whether the one in DATA= is it
+	@$(KIT) data-longmemeval --from-make
 
 test: $(READY) ## run the tests
 #> make test TESTS=tests/test_units.py

@@ -54,6 +54,6 @@ def test_the_command_line_knows_the_parameters_of_every_track():
     from kiokulab.__main__ import OPTIONS
     from kiokulab.params import UNDECIDING, params_class
 
-    for track in ("kioku", "drift", "emem"):
+    for track in ("kioku", "drift", "emem", "verdict"):
         missing = set(params_class(track).model_fields) - set(OPTIONS) - UNDECIDING - {"track"}
         assert not missing, f"{track}: add {missing} to OPTIONS, and to the export line of the Makefile"

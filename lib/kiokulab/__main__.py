@@ -85,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     dataset.add_argument("--seed")
     dataset.add_argument("--personas")
     dataset.add_argument("--out", help="folder; default outputs/editions/<track>/seed<seed>-n<personas>")
+    longmemeval = command("data-longmemeval", longmemeval_command, "how to get the official LongMemEval file, and whether yours is it")
+    longmemeval.add_argument("--data", help="path of a file to check")
     contract = command("contract", contract_command, "test an adapter against the contract")
     contract.add_argument("--system")
     command("systems", systems_command, "list the memory systems")
@@ -340,6 +342,12 @@ def _whole(text: str | None, name: str, default: int) -> int:
     if not text.strip().isascii() or not text.strip().isdigit():
         raise InputError(f"{text!r} is not a whole number", name)
     return int(text)
+
+
+def longmemeval_command(options: argparse.Namespace) -> int:
+    """Nothing is downloaded: what to do, or what the file in DATA is."""
+    print(importlib.import_module("kiokulab.verdict.fetch").help_and_check(options.data or ""))
+    return 0
 
 
 def contract_command(options: argparse.Namespace) -> int:
