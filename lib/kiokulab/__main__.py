@@ -25,7 +25,7 @@ OPTIONS = (
     "language", "size", "world_seed", "shape", "authority", "script", "transcript",  # drift
     "dataset", "url", "tools", "timeout_s", "pinned_key",  # emem
     "data", "label", "questions", "ids", "top_sessions", "reader", "panel", "official_repo", "stepwise", "facts_stepwise", "disputed",
-    "calls_in_flight",  # verdict
+    "calls_in_flight", "internal_model",  # verdict
     "model", "endpoint", "budget_usd", "concurrency",  # runs that ask language models
 )
 AMBIENT = {"LANGUAGE", "MODEL", "ENDPOINT"}  # names that an environment holds for other reasons: they count only on make's own command line
@@ -114,10 +114,19 @@ def _take_make_variables(options: argparse.Namespace) -> None:
     if os.environ.get("BUDGET"):
         os.environ.setdefault("BUDGET_USD", os.environ["BUDGET"])
     on_line = {word.partition("=")[0].rstrip(":+?") for word in given}
+    ambient = AMBIENT | ({name.upper() for name in OPTIONS} - _fields(options.track) if hasattr(options, "track") else set())
     for name, value in vars(options).items():
-        text = os.environ.get(name.upper(), "") if name.upper() not in AMBIENT - on_line else ""
+        text = os.environ.get(name.upper(), "") if name.upper() not in ambient - on_line else ""
         if text and (value is None or value == [] or (name, value) in (("profile", "default"), ("all", False))):
             setattr(options, name, [text] if name == "run" else text)
+
+
+def _fields(track: str | None) -> set[str]:
+    """Parameters of a track, as names of make variables: what another track's are called, an environment may hold for reasons
+    of its own (DATA, URL), and that must not end a command that never asked for it."""
+    from kiokulab.params import params_class
+
+    return {name.upper() for name in params_class(track).model_fields} if track and track != "all" else set()
 
 
 # --- run --------------------------------------------------------------------------------------------------------
