@@ -85,8 +85,8 @@ ENDED_BEFORE = re.compile(
     rf"broke up with|broken up with|split (?:up )?(?:from|with)|parted (?:ways )?(?:with|from)|divorced|separated from|clos(?:ed|ing) (?:down )?(?:my|our|the|that|his|her|their) (?:\w+ )?(?:account|policy|contract|plan)(?: at| with)?|"
     rf"finished (?:with|at)|fired from|sacked from|laid off (?:from|by)|let go (?:from|by)|made redundant (?:at|by|from)|dismissed from|expelled from|evicted from|kicked out of|thrown out of|banned from|"
     rf"(?:switched|turned|shut) off|disabled|deactivated|(?:had|have|decided|chose|was forced|were forced|agreed) to (?:cancel|stop|quit|drop|leave|sell|give up|end|resign(?: from)?|abandon|scrap|return|close|call off)|wound up|wrapped up|let go of|rejected|turned down|skipped out on|deleted|uninstalled|traded in|wrote off|written off|crashed|can't stand|cannot stand|have no more|no more|free of|cured of|recovered from|over my){_GAP}{{0,8}} ?$")
-PARTED_BEFORE = re.compile(rf"{_LEAD}\b(?:gave|given|giving|threw|thrown|handed|sent|took|taken|put|wrote|shut|turned){_GAP}{{0,5}} ?$")
-PARTED_AFTER = re.compile(r"^(?: [^ ,;:()]+){0,2} (?:away|back|up|off|down|out)(?= |,|[.;]|$)(?! (?:for|to|at) )")
+PARTED_BEFORE = re.compile(rf"{_LEAD}\b(?:gave|given|giving|threw|thrown|handed|sent){_GAP}{{0,5}} ?$")
+PARTED_AFTER = re.compile(r"^(?: [^ ,;:()]+){0,2} (?:away|back|up|out)(?= |,|[.;]|$)(?! (?:for|at|as) )")
 CANNOT_HAVE = re.compile(r"(?:can't|cannot|can not|never|don't|doesn't|do not|does not|won't|mustn't|not able to|not allowed to|n't able to)(?: even| really| ever)? (?:eat|have|stand|touch|tolerate|drink|bear|stomach|go near|like)\b|"
                          r"(?:食べ|飲め|飲ま|食べら|受けつけ|受け付け|口にでき|口に入れられ|口に入れ|喉を通ら|触れ|触ら|たべ|だめ)[^。、]{0,4}(?:ない|ません)|好きでは?な|好きじゃな|好きになれ")
 _OVER = (r"(?:scrapped|cancell?ed|called off|axed|dropped|discontinued|abandoned|abolished|terminated|shelved|ditched|sold|stolen|rehomed|given (?:up|away|back)|disbanded|dissolved|closed(?: down)?|shut(?: down)?|withdrawn|deactivated|disabled|revoked|void|invalid|expired|over|finished|"

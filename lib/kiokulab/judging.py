@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from kiokulab import cues, values
+from kiokulab import cues, synonyms, values
 from kiokulab.cues import CHANGE_VERB as CHANGE_VERB  # noqa: PLC0414 (the answerer takes it from here)
 from kiokulab.errors import InputError
 from kiokulab.people import PRONOUN_START, THEIRS_START, names_of, people_in, somebody_else
@@ -326,7 +326,7 @@ class RuleReading:
         self.versions: list[_Version] = []
         self.parts: list[_Part] = []
         self.by_key: dict[tuple[str, int], int] = {}
-        self.forms, self.anchors = FormIndex(), AnchorIndex()
+        self.forms, self.anchors, self.kin = FormIndex(), AnchorIndex(), AnchorIndex()
         self.typed: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))  # kind -> value -> parts
         for f, view in enumerate(facts):
             fact = _Fact(view)
@@ -334,6 +334,8 @@ class RuleReading:
             anchors = {normalise(a) for version in view.versions for a in version.anchors}
             for anchor in sorted(anchors):
                 self.anchors.add(anchor, f)
+                for word in synonyms.kin(anchor):
+                    self.kin.add(word, f)
             about = " ".join([*sorted(anchors), *(normalise(v.text) for v in view.versions), normalise(view.question)])
             fact.people = people_in(about)
             fact.anchors = tuple(sorted(anchors))
@@ -350,6 +352,10 @@ class RuleReading:
                         self.parts.append(part)
                         for form in forms:
                             self.forms.add(form, part.number)
+                        if not kind:
+                            for form in forms:
+                                for other in synonyms.variants(form):
+                                    self.forms.add(other, part.number)
                         if kind:
                             self.typed[kind][value].append(part.number)
                     version.parts.append(known[key])
@@ -364,6 +370,7 @@ class RuleReading:
             self.facts.append(fact)
         self.forms.close()
         self.anchors.close()
+        self.kin.close()
         self._matching: dict[tuple, list[int]] = {}
         for fact in self.facts:
             for v in fact.versions:
@@ -419,9 +426,9 @@ class RuleReading:
                 near = set(anchored[n]) | {f for f, at in reach.items() if n - at <= WINDOW}
                 if n + 1 < len(texts):  # "Biscuit. That's my dog's name."
                     near |= anchored[n + 1]
-                self._weigh(index, raw, text, hits, anchored[n], near, somebody and bool(PRONOUN_START.search(text)))
+                self._weigh(index, raw, text, hits, anchored[n], near, self.kin.scan(text), somebody and bool(PRONOUN_START.search(text)))
 
-    def _weigh(self, index: int, raw: str, text: str, hits: dict, anchored: set[int], near: set[int], inherited_somebody: bool) -> None:
+    def _weigh(self, index: int, raw: str, text: str, hits: dict, anchored: set[int], near: set[int], kin: set[int], inherited_somebody: bool) -> None:
         by_fact: dict[int, list[int]] = defaultdict(list)
         for part in hits:
             by_fact[self.parts[part].fact].append(part)
@@ -433,7 +440,7 @@ class RuleReading:
             fact, parts = self.facts[f], by_fact[f]
             if f not in near and not forget and all(self.parts[p].kind and set(hits[p]) <= taken for p in parts):
                 continue  # the Wednesday of "my physio is Bernadette, I go on Wednesday" is taken
-            if f not in near and not (forget and any(self.parts[p].kind is None for p in parts)) and not self._about(f, text, hits, parts):
+            if f not in near and f not in kin and not (forget and any(self.parts[p].kind is None for p in parts)) and not self._about(f, text, hits, parts):
                 continue
             spans = [span for p in parts for span in hits[p]]
             if inherited_somebody and not fact.people:

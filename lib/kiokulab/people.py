@@ -227,6 +227,9 @@ def _english(text: str, raw: str, known: set[str], anchors: Sequence[str], spans
     mine = bool(_ME.search(rest)) or bool(names and re.search(rf"(?<![a-z])(?:{names})(?![a-z])", rest))
     if not mine and (owners or _PERSON_SUBJECT.search(rest) or _OF_PERSON.search(rest)):
         return True
+    own_clause = next((c for c in _CLAUSE.split(rest) if value_mark in c), "").lstrip()
+    if re.match(r"#(?!'s)(?! (?:and|&|or)\b) [a-z]", own_clause) and not _ME.search(own_clause):
+        return True
     subject = re.match(r"^(?:(?:on|every|each|in|at|from|for|these|this|once|twice)\b[^,#]{0,30}, ?)?#(?!(?: \x01?[a-zà-ÿ]+)? (?:and|&|or) (?:i|me|my|the user)\b)", rest)
     if subject:
         clauses = _CLAUSE.split(rest)

@@ -767,6 +767,13 @@ _WEEKDAY = [re.compile(p) for p in (
     r"(?<![a-z])(?P<en>(?:mon|tues|wednes|thurs|fri|satur|sun)day)s?(?:'s)?(?![a-z])", r"(?<![a-z])(?P<en>tues?|weds?|thu(?:rs?)?|fri)(?![a-z])",
     r"(?:(?<=every )|(?<=on )|(?<=[/,(]) ?|(?<=[-&] )|^)(?P<en>mon|sat|sun)(?![a-z])\.?|(?<![a-z])(?P<en2>mon|sat|sun)(?=\.|:| ?[/&]| [0-9])",
     r"(?P<ja>[月火水木金土日])曜日?", r"\((?P<ja>[月火水木金土日])\)", r"毎週(?P<ja>[月火水木金土日])(?![曜本])", r"(?P<ja>[月火水木金土日])(?=・[月火水木金土日](?:曜|・|の|に))")]
+_NTH = {"first": "1", "1st": "1", "second": "2", "2nd": "2", "third": "3", "3rd": "3", "fourth": "4", "4th": "4", "fifth": "5", "5th": "5", "last": "last", "final": "last"} | {
+    c: str(n) for n, c in enumerate("一二三四五", 1)} | {str(n): str(n) for n in range(1, 6)}
+_DAY_EN = r"(?P<en>mon|tues?|wed(?:nes)?s?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?s?(?![a-z])\.?"
+_NTHDAYS = [re.compile(p) for p in (
+    rf"(?<![a-z0-9])(?:every (?P<alt>other|second|2nd)|(?P<alt2>alternate|alternating)) {_DAY_EN}", rf"(?<![a-z])(?P<alt>every two weeks|fortnightly|biweekly|every other week),? on (?:a )?{_DAY_EN}",
+    rf"(?<![a-z0-9])(?:(?:on )?(?:the |every )?)(?P<n>first|second|third|fourth|fifth|last|final|1st|2nd|3rd|4th|5th) {_DAY_EN}(?: (?:of|in) (?:the|each|every|a) month|(?: of)? month| (?:each|every|a) month| monthly)?",
+    r"第?(?P<n>[1-5一二三四五])(?:週の?)?(?P<ja>[月火水木金土日])曜日?", r"第(?P<n>[1-5一二三四五])(?:週の?)?(?P<ja>[月火水木金土日])(?![曜本])", r"(?P<last>最終|最後の)(?:週の?)?(?P<ja>[月火水木金土日])曜?日?", r"(?P<alt>隔週の?|2週間に一度、?|二週間に一度、?)(?P<ja>[月火水木金土日])曜?日?")]
 _MONTHS_RE = [re.compile(p) for p in (
     r"(?<![a-z])(?P<en>january|february|march|april|june|july|august|september|october|november|december)(?![a-z])",
     r"(?<![a-z])(?:in|since|of|every|last|next|until|by|from|to|mid|early|late|this)[- ](?P<en>may)(?![a-z])", r"(?<![a-z])(?P<en>may)(?= (?:19|20)[0-9]{2})",
@@ -811,6 +818,11 @@ def find(text: str) -> list[Found]:
             n = 20 if match.groupdict().get("twenty") else parse_number(match["n"])
             if n is not None and n < 130:
                 keep(Found("age", _plain(n), *match.span()))
+    for pattern in _NTHDAYS:
+        for match in pattern.finditer(text):
+            g = match.groupdict()
+            which = "alt" if g.get("alt") or g.get("alt2") else "last" if g.get("last") else _NTH[g["n"]]
+            keep(Found("nthday", f"{which} {g['en'][:3] if g.get('en') else _JAPANESE_DAY[g['ja']]}", *match.span()))
     for found in _find_times(text):
         keep(found)
     for found in _find_frequencies(text):
@@ -993,6 +1005,10 @@ def compatible(kind: str, value: str, found: Found) -> bool:
         if value.endswith(" km") and _plain(float(n) * 1000) in found.readings:
             return True  # "running: 12k"
         return n in found.readings and (kind in ("age", "year") or float(n) >= 100)
+    if found.kind == "nthday" and kind == "weekday":
+        return found.value.split(" ")[1] == value  # "every third Thursday" names a Thursday
+    if found.kind == "nthday" and kind == "frequency":
+        return value == "1/2 week" and found.value.startswith("alt")
     if kind == "quantity" and found.kind == "money" and value.endswith(" lb"):
         return f"{value[:-3]} GBP" in found.readings  # pounds of either sort
     if kind == "count":
