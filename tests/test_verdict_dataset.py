@@ -106,7 +106,9 @@ def test_the_genuine_questions_are_known_and_whole(shared):
     path = shared("longmemeval/derived/longmemeval_sample_23.json")
     assert dataset.identify(path)[2] is False  # re-assembled: never called official
     rows = dataset.manifest(path)
-    assert len(rows) == 23 and sum(row["abstention"] for row in rows) == 5 and {row["type"] for row in rows} == set(TYPES)
+    assert (
+        len(rows) == 23 and sum(row["abstention"] for row in rows) == 5 and {row["type"] for row in rows} == set(TYPES)
+    )
     assert max(row["sessions"] for row in rows) == 53
 
 
@@ -123,7 +125,13 @@ def test_a_date_survives_both_ways(when):
 
 
 @settings(deadline=None)
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda c: st.lists(c, max_size=4) | st.dictionaries(st.sampled_from(sorted(record())), c, max_size=4), max_leaves=8))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda c: st.lists(c, max_size=4) | st.dictionaries(st.sampled_from(sorted(record())), c, max_size=4),
+        max_leaves=8,
+    )
+)
 def test_whatever_a_record_is_it_is_refused_and_not_a_crash(value):
     row = {**record(), **value} if isinstance(value, dict) else value
     try:
@@ -140,7 +148,9 @@ def test_weekdays_are_not_checked_against_the_calendar_but_text_that_is_no_date_
 
 
 def test_lone_surrogates_and_long_lines_pass_through(tmp_path):
-    row = record(haystack_sessions=[[{"role": "user", "content": "x" * 1_000_000}], [{"role": "user", "content": "\ud83d"}], []])
+    row = record(
+        haystack_sessions=[[{"role": "user", "content": "x" * 1_000_000}], [{"role": "user", "content": "\ud83d"}], []]
+    )
     (tmp_path / "f.json").write_text(json.dumps([row]))
     question = next(dataset.stream(tmp_path / "f.json"))
     assert len(question.sessions[0].turns[0].text) == 1_000_000

@@ -15,7 +15,9 @@ from kiokulab.verdict import PARAMS, analyze, generate, ingest, judge, models
 
 @pytest.fixture(scope="module")
 def server():
-    with FaultServer(reply=lambda body: "yes" if "Say yes or no" in body["messages"][0]["content"] else "Your parrot is called Rio.").running() as one:
+    with FaultServer(
+        reply=lambda body: "yes" if "Say yes or no" in body["messages"][0]["content"] else "Your parrot is called Rio."
+    ).running() as one:
         with meter.process([one.host], {**os.environ, meter.ANY_KEY: "sk-fake-0123456789abcdefghijklmnop"}) as base:
             one.base = base
             yield one
@@ -30,8 +32,20 @@ def live(server, tmp_path, monkeypatch):
     def start(script="ok", name="run", **changes):
         server.script = script
         server.account.clear()
-        chosen = PARAMS(**{"data": str(data), "label": "x", "embedder": "hash", "system": "full-context", "reader": "llm:r", "judge": "llm:openai/gpt-4o-2024-08-06", "bootstrap": 0,
-                           "endpoint": server.url, "budget_usd": 1.0, **changes})
+        chosen = PARAMS(
+            **{
+                "data": str(data),
+                "label": "x",
+                "embedder": "hash",
+                "system": "full-context",
+                "reader": "llm:r",
+                "judge": "llm:openai/gpt-4o-2024-08-06",
+                "bootstrap": 0,
+                "endpoint": server.url,
+                "budget_usd": 1.0,
+                **changes,
+            }
+        )
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
         if not (folder / "contexts.jsonl").exists():
@@ -75,10 +89,16 @@ def test_what_breaks_on_the_wire_is_tried_again_and_costs_no_question(live, serv
 def test_a_judge_without_words_is_not_judged_and_a_reader_without_words_is_wrong(live, fault):
     folder, _ = live(lambda number, body: fault if "gpt-4o" in body["model"] else "ok", name="judge")
     found = analyze.load(folder)[1]
-    assert found["accuracy"]["overall"]["n"] == 0 and found["accuracy"]["overall"]["not_judged"] == 4 and found["missing"] == {}
+    assert (
+        found["accuracy"]["overall"]["n"] == 0
+        and found["accuracy"]["overall"]["not_judged"] == 4
+        and found["missing"] == {}
+    )
     folder, _ = live(lambda number, body: fault if body["model"] == "r" else "ok", name="reader")
     found = analyze.load(folder)[1]
-    assert (found["accuracy"]["overall"]["k"], found["accuracy"]["overall"]["n"]) == (0, 4) and len(found["missing"]) == 4
+    assert (found["accuracy"]["overall"]["k"], found["accuracy"]["overall"]["n"]) == (0, 4) and len(
+        found["missing"]
+    ) == 4
 
 
 def test_a_budget_stops_the_run_and_a_higher_one_goes_on_from_there(live, server):
@@ -104,7 +124,11 @@ def test_a_replay_asks_nobody_and_gives_the_same(live, server, monkeypatch, tmp_
 
 
 def test_models_that_cannot_be_asked_stop_before_anything_starts():
-    for changes, message in ((dict(reader="llm:m"), "budget"), (dict(reader="llm:m", budget_usd=1.0, engine="dask"), "loopback"), (dict(judge="llm:extractive"), "built-in")):
+    for changes, message in (
+        (dict(reader="llm:m"), "budget"),
+        (dict(reader="llm:m", budget_usd=1.0, engine="dask"), "loopback"),
+        (dict(judge="llm:extractive"), "built-in"),
+    ):
         with pytest.raises(InputError, match=message):
             models.check(PARAMS(system="bm25", **changes))
     models.check(PARAMS(system="bm25"))

@@ -34,7 +34,11 @@ def test_functions_come_out_without_importing_the_files(checkout):
 def test_every_abs_id_gets_the_abstention_rubric_whatever_its_type(kind, checkout):
     anscheck = official.load(checkout).anscheck
     assert anscheck(kind, "q", "a", "r", abstention=True).startswith("ABSTENTION")
-    plain = {"temporal-reasoning": "TEMPORAL", "knowledge-update": "UPDATE", "single-session-preference": "PREFERENCE"}.get(kind, "PLAIN")
+    plain = {
+        "temporal-reasoning": "TEMPORAL",
+        "knowledge-update": "UPDATE",
+        "single-session-preference": "PREFERENCE",
+    }.get(kind, "PLAIN")
     assert anscheck(kind, "q", "a", "r {0} {x}").startswith(plain)
 
 
@@ -43,7 +47,12 @@ IMPURE = {
     "imports": (EVALUATE, "    return prompt", "    import os\n    return prompt", "holds a Import"),
     "reaches_for_a_class": (EVALUATE, "    return prompt", "    return prompt.__class__", "reaches for __class__"),
     "default_argument_calls": (EVALUATE, "abstention=False)", "abstention=open('x'))", "uses the name open"),
-    "generator_frame": (GENERATE, "    chunks = []\n", "    chunks = (c for c in []).gi_frame\n", "reaches for gi_frame"),
+    "generator_frame": (
+        GENERATE,
+        "    chunks = []\n",
+        "    chunks = (c for c in []).gi_frame\n",
+        "reaches for gi_frame",
+    ),
     "calls_eval": (GENERATE, "    chunks = []\n", "    chunks = eval('[]')\n", "uses the name eval"),
     "global": (GENERATE, "    chunks = []\n", "    global chunks\n    chunks = []\n", "holds a Global"),
 }

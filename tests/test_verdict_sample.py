@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from kiokulab.errors import InputError
 from kiokulab.verdict import sample
 
-LONGMEMEVAL = {"multi-session": 133, "temporal-reasoning": 133, "knowledge-update": 78, "single-session-user": 70, "single-session-assistant": 56, "single-session-preference": 30}
+LONGMEMEVAL = {
+    "multi-session": 133,
+    "temporal-reasoning": 133,
+    "knowledge-update": 78,
+    "single-session-user": 70,
+    "single-session-assistant": 56,
+    "single-session-preference": 30,
+}
 
 
 def rows_of(counts):
@@ -19,7 +26,9 @@ def test_thirty_of_five_hundred_are_the_pilots_seats():
 
 
 @settings(deadline=None)
-@given(st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 200), min_size=1, max_size=7), st.integers(1, 50))
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 200), min_size=1, max_size=7), st.integers(1, 50)
+)
 def test_seats_add_up_stay_within_one_of_the_quota_and_never_exceed_a_stratum(counts, n):
     total = sum(counts.values())
     if n > total:
@@ -60,7 +69,11 @@ def test_an_id_file_mirrors_somebody_elses_sample(tmp_path):
     path = tmp_path / "ids.txt"
     path.write_text("# theirs\nmuon2\n\n muon0 # the first\n")
     assert sample.from_file(path, rows) == ["muon0", "muon2"]
-    for text, message in (("muon0\nxx\n", "ids.txt:2.*not in the data"), ("muon0\nmuon0\n", "ids.txt:2.*First in line 1"), ("# none\n", "names no question")):
+    for text, message in (
+        ("muon0\nxx\n", "ids.txt:2.*not in the data"),
+        ("muon0\nmuon0\n", "ids.txt:2.*First in line 1"),
+        ("# none\n", "names no question"),
+    ):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
             sample.from_file(path, rows)

@@ -18,7 +18,13 @@ from kiokulab.verdict.reader import ExtractiveReader
 @pytest.fixture
 def two(tmp_path):
     """A data file with an answerable and an unanswerable question."""
-    return write(tmp_path / "two.json", [record("q1"), record("q2_abs", "temporal-reasoning", question="When did my canary escape?", answer="It is never said.")])
+    return write(
+        tmp_path / "two.json",
+        [
+            record("q1"),
+            record("q2_abs", "temporal-reasoning", question="When did my canary escape?", answer="It is never said."),
+        ],
+    )
 
 
 def params(**changes):
@@ -37,8 +43,12 @@ def test_the_committed_sample_is_what_its_source_composes(repository):
     folder = repository / "data/verdict/v0.1"
     assert compose.compose(folder) == (folder / "questions.json").read_text(encoding="utf-8")
     head = generate.draw(PARAMS())[1]
-    assert head["types"] == dict(zip(TYPES, (4, 3, 2, 8, 8, 5))) and head["abstention"] == 4 and head["official"] is False
-    assert all(len(q.sessions) > 10 for q in generate.dataset.stream(folder / "questions.json"))  # so that ten sessions are a choice
+    assert (
+        head["types"] == dict(zip(TYPES, (4, 3, 2, 8, 8, 5))) and head["abstention"] == 4 and head["official"] is False
+    )
+    assert all(
+        len(q.sessions) > 10 for q in generate.dataset.stream(folder / "questions.json")
+    )  # so that ten sessions are a choice
 
 
 def test_a_changed_edition_is_refused(repository, tmp_path, monkeypatch):
@@ -82,7 +92,9 @@ def session(*turns):
 
 
 def test_a_session_that_begins_with_the_assistant_makes_whole_pairs():
-    one = session(("assistant", "A"), ("user", "u1"), ("user", "u2"), ("assistant", "B"), ("assistant", "C"), ("user", " "))
+    one = session(
+        ("assistant", "A"), ("user", "u1"), ("user", "u2"), ("assistant", "B"), ("assistant", "C"), ("user", " ")
+    )
     pairs = [(item.user.text, item.assistant.text) for item in ingest.items(one, "pair", "native")]
     assert pairs == [("", "A"), ("u1", ""), ("u2", "B"), ("", "C")]
     assert [item.turn.text for item in ingest.items(one, "utterance", "native")] == ["A", "u1", "u2", "B", "C"]
@@ -93,7 +105,7 @@ def test_a_session_that_begins_with_the_assistant_makes_whole_pairs():
         list(ingest.items(one, "page", "native"))
 
 
-SYSTEM = '''
+SYSTEM = """
 from kiokulab.systems.base import Hit, Ingested, Memory, Results, System
 
 class Store(System):
@@ -129,7 +141,7 @@ class Harms(Store):
 
 class NoSearch(Store):
     capabilities = frozenset()
-'''
+"""
 
 
 @pytest.fixture
@@ -173,7 +185,9 @@ def test_a_worker_that_forks_floods_and_eats_memory_harms_only_its_own_question(
 def test_a_system_that_cannot_be_asked_fails_by_name_and_is_no_empty_answer(two, tmp_path, systems_file):
     found = run(tmp_path / "run", params(data=str(two), label="x", system=f"{systems_file}:NoSearch"))
     assert all("no search call" in why for why in found["missing"].values()) and found["accuracy"]["overall"]["k"] == 0
-    assert found["accuracy"]["overall"]["n"] == 2 and found["accuracy"]["abstention"]["k"] == 0  # silence is no abstention
+    assert (
+        found["accuracy"]["overall"]["n"] == 2 and found["accuracy"]["abstention"]["k"] == 0
+    )  # silence is no abstention
 
 
 # --- reader and judge with a model ----------------------------------------------------------------------------------
@@ -207,14 +221,25 @@ def test_prompts_hold_question_date_and_history_and_the_abstention_rubric_goes_b
     model = Model()
     run(tmp_path / "run", params(data=str(two), **LIVE), model)
     asked = {(unit, role): prompt for unit, role, prompt in model.calls}
-    assert "2023/05/30 (Tue) 21:48" in asked["q1", "reader"] and "What is the name of my parrot?" in asked["q1", "reader"]
-    assert asked["q1", "reader"].index("2023/05/02") < asked["q1", "reader"].index("Rio") < asked["q1", "reader"].index("crepes")
-    assert "cannot be answered from the chats" in asked["q2_abs", "judge"] and "cannot be answered from the chats" not in asked["q1", "judge"]
+    assert (
+        "2023/05/30 (Tue) 21:48" in asked["q1", "reader"] and "What is the name of my parrot?" in asked["q1", "reader"]
+    )
+    assert (
+        asked["q1", "reader"].index("2023/05/02")
+        < asked["q1", "reader"].index("Rio")
+        < asked["q1", "reader"].index("crepes")
+    )
+    assert (
+        "cannot be answered from the chats" in asked["q2_abs", "judge"]
+        and "cannot be answered from the chats" not in asked["q1", "judge"]
+    )
     assert "2023/05/30" not in asked["q1", "judge"]  # the official judge is not told the date
 
 
 def test_texts_with_braces_are_no_template(tmp_path):
-    path = write(tmp_path / "f.json", [record("q1", question="What is {history} {0} {answer}?", answer="{response} {x}")])
+    path = write(
+        tmp_path / "f.json", [record("q1", question="What is {history} {0} {answer}?", answer="{response} {x}")]
+    )
     model = Model(reader="{question} \\1 {}")
     run(tmp_path / "run", params(data=str(path), **LIVE), model)
     assert "What is {history} {0} {answer}?" in model.calls[0][2]
@@ -227,7 +252,9 @@ def test_the_panel_decides_by_majority_and_both_readings_are_kept(two, tmp_path)
     assert found["accuracy"]["overall"]["k"] == 2  # the official reading takes "yes" anywhere
     assert found["readings"] == {"n": 2, "differ": [], "strict_has_none": ["q1", "q2_abs"]}
     votes = [row["panel"] for row in read_jsonl(tmp_path / "run" / "judgements.jsonl")[1:]]
-    assert [v["votes"] for v in votes] == [[False, True, True]] * 2 and all(v["majority"] for v in votes)  # the substring again
+    assert [v["votes"] for v in votes] == [[False, True, True]] * 2 and all(
+        v["majority"] for v in votes
+    )  # the substring again
     assert found["panel"]["all_agree"]["k"] == 0 and found["panel"]["flips"] == []
 
 
@@ -236,7 +263,11 @@ def test_an_empty_reply_of_the_judge_is_not_judged_and_never_no(two, tmp_path):
     found = run(tmp_path / "run", params(data=str(two), **LIVE), model)
     overall = found["accuracy"]["overall"]
     assert (overall["k"], overall["n"], overall["not_judged"]) == (0, 1, 1) and found["worst"]["n"] == 2
-    assert [role for unit, role, _ in model.calls if unit == "q1"] == ["reader", "judge", "judge"]  # asked again for words, not for a better verdict
+    assert [role for unit, role, _ in model.calls if unit == "q1"] == [
+        "reader",
+        "judge",
+        "judge",
+    ]  # asked again for words, not for a better verdict
     assert (tmp_path / "run/units/3-judge/q1.failed.json").exists()
 
 
@@ -264,7 +295,11 @@ def test_calls_are_in_flight_across_questions_and_a_resumed_run_repeats_none(tmp
 
 def test_settings_of_the_judges_are_official_only_where_they_were_made_for_the_model():
     roles = models.roles(params(reader="llm:x/r", judge="llm:openai/gpt-4o-2024-08-06", panel="llm:openai/gpt-6-sol"))
-    assert roles["reader"]["settings"] == {} and roles["judge"]["settings"] == {"temperature": 0, "max_tokens": 10, "n": 1}
+    assert roles["reader"]["settings"] == {} and roles["judge"]["settings"] == {
+        "temperature": 0,
+        "max_tokens": 10,
+        "n": 1,
+    }
     assert "temperature" not in roles["panel-1"]["settings"] and roles["panel-1"]["settings"]["max_tokens"] > 10
 
 
@@ -280,7 +315,10 @@ def test_with_a_checkout_every_prompt_is_its_own_and_every_result_says_so(two, t
     model = Model()
     found = run(tmp_path / "run", params(data=str(two), **LIVE), model)
     asked = {(unit, role): prompt for unit, role, prompt in model.calls}
-    assert asked["q1", "reader"].startswith("STAND-IN history stepwise") and "asked on 2023/05/30 (Tue) 21:48" in asked["q1", "reader"]
+    assert (
+        asked["q1", "reader"].startswith("STAND-IN history stepwise")
+        and "asked on 2023/05/30 (Tue) 21:48" in asked["q1", "reader"]
+    )
     assert asked["q2_abs", "judge"].startswith("ABSTENTION") and asked["q1", "judge"].startswith("PLAIN")
     assert found["conditions"]["official_prompts"] is True and found["conditions"]["prompts"].startswith("official ")
 
@@ -291,15 +329,32 @@ def test_an_empty_retrieval_survives_the_official_function_and_shows_nothing(two
     for kind in ("history", "facts"):
         text = said.reader(question, [], kind, True)
         assert question.question in text and "must not be shown" not in text
-    facts = said.reader(question, [{"date": "2023-05-10T09:30:00+02:00", "text": "same"}, {"date": None, "text": "same"}, {"date": "2023-05-01T00:00:00Z", "text": "first"}], "facts", False)
-    assert facts.count('"same"') == 2 and facts.index("first") < facts.index("2023/05/10 (Wed) 07:30") and "date not known" in facts
+    facts = said.reader(
+        question,
+        [
+            {"date": "2023-05-10T09:30:00+02:00", "text": "same"},
+            {"date": None, "text": "same"},
+            {"date": "2023-05-01T00:00:00Z", "text": "first"},
+        ],
+        "facts",
+        False,
+    )
+    assert (
+        facts.count('"same"') == 2
+        and facts.index("first") < facts.index("2023/05/10 (Wed) 07:30")
+        and "date not known" in facts
+    )
 
 
 def test_the_prompts_are_part_of_what_decides_a_run(two, stand_in, monkeypatch):
     with_repo = params(data=str(two), label="x").deciding()
     monkeypatch.delenv("LONGMEMEVAL_REPO")
     own = params(data=str(two), label="x").deciding()
-    assert with_repo["prompts"] != own["prompts"] and own["prompts"].startswith("own ") and with_repo["data"] == own["data"]
+    assert (
+        with_repo["prompts"] != own["prompts"]
+        and own["prompts"].startswith("own ")
+        and with_repo["data"] == own["data"]
+    )
     monkeypatch.setenv("LONGMEMEVAL_REPO", "/nowhere")
     with pytest.raises(InputError, match="LONGMEMEVAL_REPO"):
         params().deciding()
@@ -319,14 +374,31 @@ def test_paths_are_not_what_a_run_is(two, tmp_path):
 
 
 def test_the_extractive_reader_declines_rather_than_pick_something():
-    items = [{"date": "2024-01-05T10:00:00+00:00", "turns": [["user", "My dentist moved to Elm Street."], ["assistant", "Good to know."]]}]
+    items = [
+        {
+            "date": "2024-01-05T10:00:00+00:00",
+            "turns": [["user", "My dentist moved to Elm Street."], ["assistant", "Good to know."]],
+        }
+    ]
     found = ExtractiveReader().answer("Where is my dentist?", "2024-02-01T00:00:00+00:00", items)
     assert not found["declined"] and "Elm Street" in found["text"] and "[2024/01/05 (Fri) 10:00]" in found["text"]
     assert ExtractiveReader().answer("What is the colour of my kayak?", "2024-02-01T00:00:00+00:00", items)["declined"]
     assert ExtractiveReader().answer("Where is my dentist?", "2024-02-01T00:00:00+00:00", [])["declined"]
 
 
-@pytest.mark.parametrize("unit, date, n", [("days", "2024-05-20", "12 days ago."), ("weeks", "2024-05-11", "3 weeks ago."), ("months", "2024-02-02", "3 months ago."), ("months", "2024-05-01", "1 month ago.")])
+@pytest.mark.parametrize(
+    "unit, date, n",
+    [
+        ("days", "2024-05-20", "12 days ago."),
+        ("weeks", "2024-05-11", "3 weeks ago."),
+        ("months", "2024-02-02", "3 months ago."),
+        ("months", "2024-05-01", "1 month ago."),
+    ],
+)
 def test_the_extractive_reader_counts_back_from_the_question(unit, date, n):
     items = [{"date": f"{date}T10:00:00+00:00", "text": "I adopted my cat today."}]
-    assert ExtractiveReader().answer(f"How many {unit} ago did I adopt my cat?", "2024-06-01T00:00:00+00:00", items)["text"].startswith(n)
+    assert (
+        ExtractiveReader()
+        .answer(f"How many {unit} ago did I adopt my cat?", "2024-06-01T00:00:00+00:00", items)["text"]
+        .startswith(n)
+    )

@@ -34,7 +34,16 @@ from kiokulab.verdict import TYPES, generate
 from kiokulab.verdict.dataset import Question
 from kiokulab.verdict.params import EXTRACTIVE, VerdictParams, isolation
 
-ALIKE = ("data_sha256", "sample_digest", "n", "reader", "judge", "panel", "prompts", "rules_version")  # or two runs are not compared
+ALIKE = (
+    "data_sha256",
+    "sample_digest",
+    "n",
+    "reader",
+    "judge",
+    "panel",
+    "prompts",
+    "rules_version",
+)  # or two runs are not compared
 # a memory system asks in one role whether it is fed or searched: what it asks stands under ingest unless its calls say otherwise
 PARTS = {"ingest": ("system", "ingest"), "retrieve": ("retrieve",), "answer": ("reader",)}
 
@@ -46,7 +55,14 @@ def rate(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Judgement rows as a rate; what was not judged is counted apart."""
     judged = [row for row in rows if row["verdict"] != "not_judged"]
     found = stats.wilson(sum(row["verdict"] == "right" for row in judged), len(judged), len(rows) - len(judged))
-    return {"k": found.k, "n": found.n, "rate": found.rate, "low": found.low, "high": found.high, "not_judged": found.not_judged}
+    return {
+        "k": found.k,
+        "n": found.n,
+        "rate": found.rate,
+        "low": found.low,
+        "high": found.high,
+        "not_judged": found.not_judged,
+    }
 
 
 def task_average(rows: Sequence[Mapping[str, Any]], resamples: int, seed: int) -> dict[str, Any]:
@@ -62,15 +78,20 @@ def task_average(rows: Sequence[Mapping[str, Any]], resamples: int, seed: int) -
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.mean([(weights * mask) @ right / (weights @ mask) for mask in inside], axis=0)
 
-    found = stats.bootstrap(statistic, len(judged), strata=[row["type"] for row in judged], seed=seed, resamples=resamples)
+    found = stats.bootstrap(
+        statistic, len(judged), strata=[row["type"] for row in judged], seed=seed, resamples=resamples
+    )
     return {"value": found.value, "low": found.low, "high": found.high, "method": found.method, "types": len(present)}
 
 
 def readings(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Official and strict reading of the same words: where they differ, and where the strict one has none."""
     asked = [row for row in rows if row["official"] is not None]
-    return {"n": len(asked), "differ": [row["id"] for row in asked if row["strict"] is not None and row["strict"] != row["official"]],
-            "strict_has_none": [row["id"] for row in asked if row["strict"] is None]}
+    return {
+        "n": len(asked),
+        "differ": [row["id"] for row in asked if row["strict"] is not None and row["strict"] != row["official"]],
+        "strict_has_none": [row["id"] for row in asked if row["strict"] is None],
+    }
 
 
 def panel(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -79,22 +100,40 @@ def panel(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     if not asked:
         return None
     headline = {"right": True, "wrong": False}
-    verdicts = [(row["id"], headline.get(row["verdict"]), row["panel"]["votes"], row["panel"]["majority"]) for row in asked]
+    verdicts = [
+        (row["id"], headline.get(row["verdict"]), row["panel"]["votes"], row["panel"]["majority"]) for row in asked
+    ]
     whole = [(first, votes) for _, first, votes, _ in verdicts if first is not None and None not in votes]
     decided = [m for *_, m in verdicts if m is not None]
     found = stats.wilson(sum(decided), len(decided), len(verdicts) - len(decided))
-    same = stats.wilson(sum(len({first, *votes}) == 1 for first, votes in whole), len(whole), len(verdicts) - len(whole))
+    same = stats.wilson(
+        sum(len({first, *votes}) == 1 for first, votes in whole), len(whole), len(verdicts) - len(whole)
+    )
     pairs = {}
     for a, b in combinations(range(1 + len(asked[0]["panel"]["votes"])), 2):
-        both = [(labels[a], labels[b]) for _, first, votes, _ in verdicts if None not in ((labels := [first, *votes])[a], labels[b])]
+        both = [
+            (labels[a], labels[b])
+            for _, first, votes, _ in verdicts
+            if None not in ((labels := [first, *votes])[a], labels[b])
+        ]
         if both:
             agreed = stats.kappa(*zip(*both))
-            pairs[f"{_judge_name(a)} and {_judge_name(b)}"] = {"n": agreed.n, "raw": agreed.raw, "kappa": agreed.value, "note": agreed.note}
+            pairs[f"{_judge_name(a)} and {_judge_name(b)}"] = {
+                "n": agreed.n,
+                "raw": agreed.raw,
+                "kappa": agreed.value,
+                "note": agreed.note,
+            }
     ratings = [[first, *votes] for _, first, votes, _ in verdicts]
     alpha = stats.alpha(ratings) if any(sum(x is not None for x in row) > 1 for row in ratings) else None
-    return {"majority": _plain(found), "all_agree": _plain(same), "undecided": [name for name, *_, m in verdicts if m is None],
-            "flips": [name for name, first, _, m in verdicts if first is not None and m is not None and first != m], "pairs": pairs,
-            "alpha": None if alpha is None else {"value": alpha.value, "n": alpha.n, "note": alpha.note}}
+    return {
+        "majority": _plain(found),
+        "all_agree": _plain(same),
+        "undecided": [name for name, *_, m in verdicts if m is None],
+        "flips": [name for name, first, _, m in verdicts if first is not None and m is not None and first != m],
+        "pairs": pairs,
+        "alpha": None if alpha is None else {"value": alpha.value, "n": alpha.n, "note": alpha.note},
+    }
 
 
 def _judge_name(n: int) -> str:
@@ -102,7 +141,14 @@ def _judge_name(n: int) -> str:
 
 
 def _plain(found: stats.Rate) -> dict[str, Any]:
-    return {"k": found.k, "n": found.n, "rate": found.rate, "low": found.low, "high": found.high, "not_judged": found.not_judged}
+    return {
+        "k": found.k,
+        "n": found.n,
+        "rate": found.rate,
+        "low": found.low,
+        "high": found.high,
+        "not_judged": found.not_judged,
+    }
 
 
 # --- retrieval, a diagnostic --------------------------------------------------------------------------------------
@@ -113,11 +159,15 @@ def sessions_shown(question: Question, context: Mapping[str, Any]) -> set[str] |
     which hold the text; None where no text can be traced, because the system rewords."""
     if context["kind"] == "history":
         return {row["session"] for row in context["items"]}
-    turns = [(session.id, " ".join(turn.text.split()).casefold()) for session in question.sessions for turn in session.turns]
+    turns = [
+        (session.id, " ".join(turn.text.split()).casefold()) for session in question.sessions for turn in session.turns
+    ]
     traced, found = 0, set()
     for item in context["items"]:
         text = " ".join(item["text"].split()).casefold()
-        mine = {session for session, turn in turns if len(text) >= 12 and len(turn) >= 12 and (turn in text or text in turn)}
+        mine = {
+            session for session, turn in turns if len(text) >= 12 and len(turn) >= 12 and (turn in text or text in turn)
+        }
         traced += bool(mine)
         found |= mine
     return found if traced or not context["items"] else None
@@ -125,7 +175,8 @@ def sessions_shown(question: Question, context: Mapping[str, Any]) -> set[str] |
 
 def retrieval(pairs: Iterable[tuple[Question, Mapping[str, Any]]]) -> dict[str, Any]:
     """recall_any and recall_all: of the questions that have labelled sessions and are no abstention, in how many one, or
-    every, labelled session came through. `untraced`: questions where a system's texts could not be traced to sessions."""
+    every, labelled session came through. `untraced`: questions where a system's texts could not be traced to sessions.
+    """
     some = every = n = untraced = 0
     for question, context in pairs:
         if question.abstention or not question.evidence or context["status"] != "ok":
@@ -136,7 +187,11 @@ def retrieval(pairs: Iterable[tuple[Question, Mapping[str, Any]]]) -> dict[str, 
             continue
         n, wanted = n + 1, set(question.evidence)
         some, every = some + bool(wanted & shown), every + (wanted <= shown)
-    return {"recall_any": _plain(stats.wilson(some, n)), "recall_all": _plain(stats.wilson(every, n)), "untraced": untraced}
+    return {
+        "recall_any": _plain(stats.wilson(some, n)),
+        "recall_all": _plain(stats.wilson(every, n)),
+        "untraced": untraced,
+    }
 
 
 # --- cost and delay -----------------------------------------------------------------------------------------------
@@ -149,7 +204,10 @@ def cost(calls: Iterable[Mapping[str, Any]], questions: int) -> dict[str, Any] |
     sums: dict[str, dict[str, Any]] = {}
     for call in calls:
         role = call["role"]
-        part = next((name for name, roles in PARTS.items() if role.split("-")[0] in roles), "judge" if role.split("-")[0] in ("judge", "panel") else "other")
+        part = next(
+            (name for name, roles in PARTS.items() if role.split("-")[0] in roles),
+            "judge" if role.split("-")[0] in ("judge", "panel") else "other",
+        )
         row = sums.setdefault(part, {"billed": Decimal(0), "list": Decimal(0), "calls": 0, "not_priced": 0})
         row["calls"] += 1
         row["not_priced"] += call["cost"] is None
@@ -158,10 +216,17 @@ def cost(calls: Iterable[Mapping[str, Any]], questions: int) -> dict[str, Any] |
     if not sums or not questions:
         return None
     share = lambda amount: format((amount * 1000 / questions).quantize(Decimal("0.0001")), "f")
-    parts = {name: {**row, "billed": share(row["billed"]), "list": share(row["list"])} for name, row in sorted(sums.items())}
+    parts = {
+        name: {**row, "billed": share(row["billed"]), "list": share(row["list"])} for name, row in sorted(sums.items())
+    }
     counted = [row for name, row in sums.items() if name != "judge"]
-    return {"per_1000_questions": parts, "total_without_judges": {kind: share(sum((row[kind] for row in counted), Decimal(0))) for kind in ("billed", "list")},
-            "partial": any(row["not_priced"] for row in counted)}
+    return {
+        "per_1000_questions": parts,
+        "total_without_judges": {
+            kind: share(sum((row[kind] for row in counted), Decimal(0))) for kind in ("billed", "list")
+        },
+        "partial": any(row["not_priced"] for row in counted),
+    }
 
 
 def recorded_calls(folder: Path) -> list[dict[str, Any]]:
@@ -169,7 +234,12 @@ def recorded_calls(folder: Path) -> list[dict[str, Any]]:
     are not in it. Attempts that failed are."""
     from kiokulab import calls, metering
 
-    return [{"role": call["role"], "cost": call["cost"], "list_cost": call["list_cost"]} for name in metering.RECORDS.values() if (folder / name).is_file() for call in calls.rows(folder / name)]
+    return [
+        {"role": call["role"], "cost": call["cost"], "list_cost": call["list_cost"]}
+        for name in metering.RECORDS.values()
+        if (folder / name).is_file()
+        for call in calls.rows(folder / name)
+    ]
 
 
 def latency(events: Iterable[Mapping[str, Any]], answers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -179,14 +249,29 @@ def latency(events: Iterable[Mapping[str, Any]], answers: Iterable[Mapping[str, 
     answer = {event["id"]: event["seconds"] for event in answers}
     both = [seconds + answer[name] for name, seconds in retrieve.items() if name in answer]
     found = {"retrieve and answer": both, "retrieve": list(retrieve.values()), "ingest one history": ingest}
-    return {name: {"n": len(values), **{which: {"value": one.value, "low": one.low, "high": one.high} for which, one in stats.delays(values).items()}}
-            for name, values in found.items() if values}
+    return {
+        name: {
+            "n": len(values),
+            **{
+                which: {"value": one.value, "low": one.low, "high": one.high}
+                for which, one in stats.delays(values).items()
+            },
+        }
+        for name, values in found.items()
+        if values
+    }
 
 
 # --- the whole ----------------------------------------------------------------------------------------------------
 
 
-def metrics(rows: Sequence[Mapping[str, Any]], judge: Mapping[str, Any], head: Mapping[str, Any], recall: Mapping[str, Any], spent: Mapping[str, Any] | None) -> dict[str, Any]:
+def metrics(
+    rows: Sequence[Mapping[str, Any]],
+    judge: Mapping[str, Any],
+    head: Mapping[str, Any],
+    recall: Mapping[str, Any],
+    spent: Mapping[str, Any] | None,
+) -> dict[str, Any]:
     """metrics.json of a run (see the module's head). `rows`: judgement rows of kind "answer"; `judge`: the row of kind "judge"."""
     from kiokulab.verdict import RULES_VERSION
 
@@ -194,18 +279,43 @@ def metrics(rows: Sequence[Mapping[str, Any]], judge: Mapping[str, Any], head: M
     left_out = sorted(row["id"] for row in rows if row["id"] in contested)
     present = [kind for kind in TYPES if any(row["type"] == kind for row in rows)]
     return {
-        "accuracy": {"overall": overall, "task_averaged": task_average(rows, asked["bootstrap"], asked["seed"]),
-                     "by_type": {kind: rate([row for row in rows if row["type"] == kind]) for kind in present}, "abstention": rate([row for row in rows if row["abstention"]])},
+        "accuracy": {
+            "overall": overall,
+            "task_averaged": task_average(rows, asked["bootstrap"], asked["seed"]),
+            "by_type": {kind: rate([row for row in rows if row["type"] == kind]) for kind in present},
+            "abstention": rate([row for row in rows if row["abstention"]]),
+        },
         "without_disputed": {**rate([row for row in rows if row["id"] not in contested]), "left_out": left_out},
         "worst": _plain(stats.wilson(overall["k"], overall["n"] + overall["not_judged"])),
         "missing": {row["id"]: row["missing"] for row in rows if row["missing"] is not None},
-        "readings": readings(rows), "panel": panel(rows), "retrieval": dict(recall), "cost": spent,
-        "conditions": {"data": head["name"], "data_sha256": head["sha256"], "official_data": head["official"], "records": head["records"], "n": len(rows),
-                       "sample_digest": head["sample"]["digest"], "sample_by": head["sample"]["by"], "reader": judge["reader"], "judge": judge["name"], "panel": judge["panel"],
-                       "internal_model": judge["internal_model"], "plumbing": judge["internal_model"] == EXTRACTIVE,
-                       "official_prompts": judge["prompts"]["official_prompts"], "prompts": judge["prompts"]["digest"], "embedder": asked["embedder"],
-                       "top_sessions": asked["top_sessions"], "k": asked["k"], "isolation": isolation(asked["system"]), "limit_s": asked["unit_timeout_s"], "rules_version": RULES_VERSION},
-        "metrics": {"accuracy": overall}}
+        "readings": readings(rows),
+        "panel": panel(rows),
+        "retrieval": dict(recall),
+        "cost": spent,
+        "conditions": {
+            "data": head["name"],
+            "data_sha256": head["sha256"],
+            "official_data": head["official"],
+            "records": head["records"],
+            "n": len(rows),
+            "sample_digest": head["sample"]["digest"],
+            "sample_by": head["sample"]["by"],
+            "reader": judge["reader"],
+            "judge": judge["name"],
+            "panel": judge["panel"],
+            "internal_model": judge["internal_model"],
+            "plumbing": judge["internal_model"] == EXTRACTIVE,
+            "official_prompts": judge["prompts"]["official_prompts"],
+            "prompts": judge["prompts"]["digest"],
+            "embedder": asked["embedder"],
+            "top_sessions": asked["top_sessions"],
+            "k": asked["k"],
+            "isolation": isolation(asked["system"]),
+            "limit_s": asked["unit_timeout_s"],
+            "rules_version": RULES_VERSION,
+        },
+        "metrics": {"accuracy": overall},
+    }
 
 
 def load(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -213,7 +323,9 @@ def load(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     from kiokulab.verdict.judge import pairs
 
     judge, *rows = read_jsonl(folder / "judgements.jsonl")
-    return rows, metrics(rows, judge, generate.read(folder)[0], retrieval(pairs(folder)), cost(recorded_calls(folder), len(rows)))
+    return rows, metrics(
+        rows, judge, generate.read(folder)[0], retrieval(pairs(folder)), cost(recorded_calls(folder), len(rows))
+    )
 
 
 def rederive(folder: str | Path) -> dict[str, Any]:
@@ -228,7 +340,10 @@ def run(folder: str | Path, params: VerdictParams) -> list[dict[str, Any]]:
     folder = Path(folder)
     _, found = load(folder)
     write_atomic(folder / "metrics.json", dumps(found) + "\n")
-    write_atomic(folder / "latency.json", dumps(latency(read_jsonl(folder / "events.jsonl"), read_jsonl(folder / "answer-events.jsonl"))) + "\n")
+    write_atomic(
+        folder / "latency.json",
+        dumps(latency(read_jsonl(folder / "events.jsonl"), read_jsonl(folder / "answer-events.jsonl"))) + "\n",
+    )
     write_atomic(folder / "comparison.json", dumps(compare(folder, [Path(place) for place in params.beside])) + "\n")
     report.write(folder, params)
     return table(found)
@@ -237,19 +352,37 @@ def run(folder: str | Path, params: VerdictParams) -> list[dict[str, Any]]:
 def table(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Figures of a run as rows for people."""
     accuracy, average = found["accuracy"], found["accuracy"]["task_averaged"]
-    rows = [{"figure": "overall", **_cells(accuracy["overall"])},
-            {"figure": f"task-averaged over {average['types']} types", "right": "", "share": _percent(average["value"]), "95 % interval": _interval(average), "not judged": ""}]
+    rows = [
+        {"figure": "overall", **_cells(accuracy["overall"])},
+        {
+            "figure": f"task-averaged over {average['types']} types",
+            "right": "",
+            "share": _percent(average["value"]),
+            "95 % interval": _interval(average),
+            "not judged": "",
+        },
+    ]
     rows += [{"figure": kind, **_cells(one)} for kind in TYPES if (one := accuracy["by_type"].get(kind))]
     rows.append({"figure": "abstention (counted in its type too)", **_cells(accuracy["abstention"])})
     if found["without_disputed"]["left_out"]:
-        rows.append({"figure": f"overall without {len(found['without_disputed']['left_out'])} disputed gold answers", **_cells(found["without_disputed"])})
+        rows.append(
+            {
+                "figure": f"overall without {len(found['without_disputed']['left_out'])} disputed gold answers",
+                **_cells(found["without_disputed"]),
+            }
+        )
     if accuracy["overall"]["not_judged"]:
         rows.append({"figure": "overall, not judged counted as wrong", **_cells(found["worst"])})
     return rows
 
 
 def _cells(one: Mapping[str, Any]) -> dict[str, Any]:
-    return {"right": f"{one['k']}/{one['n']}", "share": _percent(one["rate"]), "95 % interval": _interval(one), "not judged": one["not_judged"]}
+    return {
+        "right": f"{one['k']}/{one['n']}",
+        "share": _percent(one["rate"]),
+        "95 % interval": _interval(one),
+        "not judged": one["not_judged"],
+    }
 
 
 def _percent(share: float | None) -> str:
@@ -262,25 +395,43 @@ def _interval(one: Mapping[str, Any]) -> str:
 
 def printed(found: Mapping[str, Any]) -> str:
     """The figures as one block of text: what the notebook prints and what verification looks for."""
-    lines = [f"{row['figure']:<44}{row['right']:>9}{row['share']:>9}   {row['95 % interval']:<14}" + (f" not judged: {row['not judged']}" if row["not judged"] else "") for row in table(found)]
+    lines = [
+        f"{row['figure']:<44}{row['right']:>9}{row['share']:>9}   {row['95 % interval']:<14}"
+        + (f" not judged: {row['not judged']}" if row["not judged"] else "")
+        for row in table(found)
+    ]
     lines += [f"no answer, counted as wrong: {name}: {why}" for name, why in found["missing"].items()]
     for name in ("recall_any", "recall_all"):
-        lines.append(f"{'retrieval ' + name + ' (diagnostic)':<44}{found['retrieval'][name]['k']:>6}/{found['retrieval'][name]['n']:<3}")
+        lines.append(
+            f"{'retrieval ' + name + ' (diagnostic)':<44}{found['retrieval'][name]['k']:>6}/{found['retrieval'][name]['n']:<3}"
+        )
     if found["readings"]["n"]:
-        lines.append(f"strict reading differs from the official one in {len(found['readings']['differ'])} of {found['readings']['n']}, has none in {len(found['readings']['strict_has_none'])}")
+        lines.append(
+            f"strict reading differs from the official one in {len(found['readings']['differ'])} of {found['readings']['n']}, has none in {len(found['readings']['strict_has_none'])}"
+        )
     return "\n".join(line.rstrip() for line in lines)
 
 
 def summary(folders: Iterable[str | Path]) -> str:
     """The table that the terminal shows after a run: one line a system."""
-    lines, said = [f"{'system':<20}{'right':>8}{'share':>9}   {'95 %':<14}{'task-avg':>9}{'abstention':>12}{'not judged':>12}{'no answer':>11}"], {}
+    lines, said = [
+        f"{'system':<20}{'right':>8}{'share':>9}   {'95 %':<14}{'task-avg':>9}{'abstention':>12}{'not judged':>12}{'no answer':>11}"
+    ], {}
     for folder in map(Path, folders):
         found = json.loads((folder / "metrics.json").read_bytes())
-        overall, average, abstention = found["accuracy"]["overall"], found["accuracy"]["task_averaged"], found["accuracy"]["abstention"]
-        lines.append(f"{folder.parent.name:<20}{overall['k']:>5}/{overall['n']:<2}{_percent(overall['rate']):>9}   {_interval(overall):<14}{_percent(average['value']):>9}"
-                     f"{abstention['k']:>9}/{abstention['n']:<2}{overall['not_judged']:>12}{len(found['missing']):>11}")
+        overall, average, abstention = (
+            found["accuracy"]["overall"],
+            found["accuracy"]["task_averaged"],
+            found["accuracy"]["abstention"],
+        )
+        lines.append(
+            f"{folder.parent.name:<20}{overall['k']:>5}/{overall['n']:<2}{_percent(overall['rate']):>9}   {_interval(overall):<14}{_percent(average['value']):>9}"
+            f"{abstention['k']:>9}/{abstention['n']:<2}{overall['not_judged']:>12}{len(found['missing']):>11}"
+        )
         c = found["conditions"]
-        said[f"{c['data']}; reader {c['reader']}, judge {c['judge']}, official_prompts: {str(c['official_prompts']).lower()}"] = True
+        said[
+            f"{c['data']}; reader {c['reader']}, judge {c['judge']}, official_prompts: {str(c['official_prompts']).lower()}"
+        ] = True
     return "\n".join([*lines, *said])
 
 
@@ -301,31 +452,58 @@ def compare(folder: Path, beside: Sequence[Path]) -> dict[str, Any]:
         name = place.parent.name if place.parent.name not in runs else f"{place.parent.name} {place.name[:6]}"
         differ = [key for key in ALIKE if theirs["conditions"][key] != mine["conditions"][key]]
         if theirs["conditions"]["plumbing"] or mine["conditions"]["plumbing"]:
-            refused[name] = "not compared: a system fed by the built-in model is plumbing, and enters no table of results"
+            refused[name] = (
+                "not compared: a system fed by the built-in model is plumbing, and enters no table of results"
+            )
         elif differ:
             refused[name] = "differs in " + ", ".join(differ)
         else:
             runs[name] = (theirs, _verdicts(place))
     order = sorted(runs, key=lambda name: (-(runs[name][0]["accuracy"]["overall"]["rate"] or 0), name))
-    systems = {name: {**runs[name][0]["accuracy"]["overall"], "task_averaged": runs[name][0]["accuracy"]["task_averaged"]["value"],
-                      "by_type": runs[name][0]["accuracy"]["by_type"], "abstention": runs[name][0]["accuracy"]["abstention"], "missing": len(runs[name][0]["missing"]),
-                      "recall_all": runs[name][0]["retrieval"]["recall_all"], "cost": runs[name][0]["cost"]} for name in order}
+    systems = {
+        name: {
+            **runs[name][0]["accuracy"]["overall"],
+            "task_averaged": runs[name][0]["accuracy"]["task_averaged"]["value"],
+            "by_type": runs[name][0]["accuracy"]["by_type"],
+            "abstention": runs[name][0]["accuracy"]["abstention"],
+            "missing": len(runs[name][0]["missing"]),
+            "recall_all": runs[name][0]["retrieval"]["recall_all"],
+            "cost": runs[name][0]["cost"],
+        }
+        for name in order
+    }
     return {"order": order, "systems": systems, **tests({name: runs[name][1] for name in order}), "refused": refused}
 
 
 def _verdicts(folder: Path) -> dict[str, str]:
-    return {row["id"]: row["verdict"] for _, row in iterate_jsonl(folder / "judgements.jsonl") if row["kind"] == "answer"}
+    return {
+        row["id"]: row["verdict"] for _, row in iterate_jsonl(folder / "judgements.jsonl") if row["kind"] == "answer"
+    }
 
 
 def tests(verdicts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """Paired tests on the questions that all systems were judged on. `verdicts`: system -> id -> verdict, best system first."""
     names = list(verdicts)
-    shared = sorted(id for id in set.intersection(*(set(v) for v in verdicts.values())) if all(v[id] != "not_judged" for v in verdicts.values()))
+    shared = sorted(
+        id
+        for id in set.intersection(*(set(v) for v in verdicts.values()))
+        if all(v[id] != "not_judged" for v in verdicts.values())
+    )
     right = {name: [verdicts[name][id] == "right" for id in shared] for name in names}
     pairs = [(a, b, stats.mcnemar(right[a], right[b])) for a, b in combinations(names, 2)]
     adjusted = stats.holm([found.p for *_, found in pairs])
-    rows = [{"a": a, "b": b, "only_a": f.b, "only_b": f.c, "p": f.p, "holm": p, "verdict": f.verdict if p is None else "different" if p < 0.05 else "not distinguishable"}
-            for (a, b, f), p in zip(pairs, adjusted)]
+    rows = [
+        {
+            "a": a,
+            "b": b,
+            "only_a": f.b,
+            "only_b": f.c,
+            "p": f.p,
+            "holm": p,
+            "verdict": f.verdict if p is None else "different" if p < 0.05 else "not distinguishable",
+        }
+        for (a, b, f), p in zip(pairs, adjusted)
+    ]
     alike = {name: {name} for name in names}
     for row in rows:
         if row["verdict"] != "different":
@@ -349,4 +527,6 @@ def groups(alike: Mapping[str, set[str]], order: Sequence[str]) -> list[list[str
             left, done = left - {name}, done | {name}
 
     grow(set(), set(order), set())
-    return sorted((sorted(group, key=order.index) for group in found), key=lambda group: [order.index(name) for name in group])
+    return sorted(
+        (sorted(group, key=order.index) for group in found), key=lambda group: [order.index(name) for name in group]
+    )

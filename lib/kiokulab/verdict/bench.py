@@ -31,10 +31,19 @@ def make_file(path: Path, megabytes: float = 0.0, questions: int = 500, sessions
         for n in range(questions):
             days = [f"2023-{1 + s * 11 // sessions:02d}-{1 + s % 28:02d}T10:00:00+00:00" for s in range(sessions)]
             record = {
-                "question_id": f"q{n:05d}" + ("_abs" if n % 17 == 0 else ""), "question_type": TYPES[n % 6], "question": f"What about {' '.join(draw.choices(vocabulary, k=4))}?",
-                "answer": draw.choice(vocabulary), "question_date": "2023/12/30 (Sat) 21:48", "haystack_session_ids": [f"x{s}" for s in range(sessions)],
-                "haystack_dates": sorted(show_date(day) for day in days), "answer_session_ids": ["x1"],
-                "haystack_sessions": [[{"role": ("user", "assistant")[t % 2], "content": draw.choice(pool)} for t in range(turns)] for _ in range(sessions)]}
+                "question_id": f"q{n:05d}" + ("_abs" if n % 17 == 0 else ""),
+                "question_type": TYPES[n % 6],
+                "question": f"What about {' '.join(draw.choices(vocabulary, k=4))}?",
+                "answer": draw.choice(vocabulary),
+                "question_date": "2023/12/30 (Sat) 21:48",
+                "haystack_session_ids": [f"x{s}" for s in range(sessions)],
+                "haystack_dates": sorted(show_date(day) for day in days),
+                "answer_session_ids": ["x1"],
+                "haystack_sessions": [
+                    [{"role": ("user", "assistant")[t % 2], "content": draw.choice(pool)} for t in range(turns)]
+                    for _ in range(sessions)
+                ],
+            }
             file.write(("[" if n == 0 else ",\n") + json.dumps(record))
         file.write("]")
     return path
@@ -94,19 +103,25 @@ def lines(only_small: bool = False) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="kiokulab-bench-") as place:
         big = make_file(Path(place) / "big.json", 30 if only_small else BIG_MB)
         found = _here(STREAM, str(big))
-        said.append(f"sampling 30 of 500 questions from {found['mb']:.0f} MB: {found['took']:.1f} s for sha256, checking every record and taking 30; {found['mb'] / found['took']:.0f} MB/s "
-                    f"(at least {LIMITS['stream_mb_s']:.0f}), peak {found['peak_mb']:.0f} MB (at most {LIMITS['peak_mb']:.0f})")
+        said.append(
+            f"sampling 30 of 500 questions from {found['mb']:.0f} MB: {found['took']:.1f} s for sha256, checking every record and taking 30; {found['mb'] / found['took']:.0f} MB/s "
+            f"(at least {LIMITS['stream_mb_s']:.0f}), peak {found['peak_mb']:.0f} MB (at most {LIMITS['peak_mb']:.0f})"
+        )
         big.unlink()
         genuine = shared_folder() / "longmemeval/derived/longmemeval_sample_23.json"
         data = genuine if genuine.is_file() else root() / "data/verdict/v0.1/questions.json"
         found = _here(BM25, str(data))
         own = 1000 * sum(found["steps"][:3]) / found["n"]
-        said.append(f"bm25, {found['n']} {'genuine' if data == genuine else 'invented'} questions, answers at once, all four steps in one process: {found['seconds']:.1f} s (under {LIMITS['bm25_s']:.0f}), "
-                    f"peak {found['peak_mb']:.0f} MB (at most {LIMITS['peak_mb']:.0f}), {own:.1f} ms a question without figures and report ({1000 * found['cpu'] / found['n']:.1f} ms of processor time; at most {LIMITS['own_ms']:.0f})")
+        said.append(
+            f"bm25, {found['n']} {'genuine' if data == genuine else 'invented'} questions, answers at once, all four steps in one process: {found['seconds']:.1f} s (under {LIMITS['bm25_s']:.0f}), "
+            f"peak {found['peak_mb']:.0f} MB (at most {LIMITS['peak_mb']:.0f}), {own:.1f} ms a question without figures and report ({1000 * found['cpu'] / found['n']:.1f} ms of processor time; at most {LIMITS['own_ms']:.0f})"
+        )
         for questions in (50, 200) if only_small else SIZES:
             small = make_file(Path(place) / "small.json", 0, questions, 6, 4)
             found = _here(BM25, str(small))
-            said.append(f"bm25, {found['n']:,} questions of 6 short sessions: {sum(found['steps']):.1f} s, {1000 * sum(found['steps'][:3]) / found['n']:.2f} ms a question, peak {found['peak_mb']:.0f} MB")
+            said.append(
+                f"bm25, {found['n']:,} questions of 6 short sessions: {sum(found['steps']):.1f} s, {1000 * sum(found['steps'][:3]) / found['n']:.2f} ms a question, peak {found['peak_mb']:.0f} MB"
+            )
     return said
 
 

@@ -18,8 +18,17 @@ from kiokulab.systems.base import Session, Turn
 from kiokulab.verdict import TYPES
 from kiokulab.verdict.params import KNOWN
 
-FIELDS = ("question_id", "question_type", "question", "answer", "question_date", "haystack_session_ids", "haystack_dates",
-          "haystack_sessions", "answer_session_ids")
+FIELDS = (
+    "question_id",
+    "question_type",
+    "question",
+    "answer",
+    "question_date",
+    "haystack_session_ids",
+    "haystack_dates",
+    "haystack_sessions",
+    "answer_session_ids",
+)
 _DATE = re.compile(r"(\d{4})/(\d{2})/(\d{2}) \((?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\) (\d{2}):(\d{2})")
 
 
@@ -91,7 +100,9 @@ def parse_record(record: Any, position: int, source: str) -> Question:
             raise InputError(f"{name} must be a list of texts", where)
     ids, dates, sessions = record["haystack_session_ids"], record["haystack_dates"], record["haystack_sessions"]
     if not (isinstance(dates, list) and isinstance(sessions, list)) or not len(ids) == len(dates) == len(sessions):
-        raise InputError("haystack_session_ids, haystack_dates and haystack_sessions must be lists of one length", where)
+        raise InputError(
+            "haystack_session_ids, haystack_dates and haystack_sessions must be lists of one length", where
+        )
     if not sessions:
         raise InputError("the history has no session", where)
     if len(set(ids)) != len(ids):
@@ -102,15 +113,27 @@ def parse_record(record: Any, position: int, source: str) -> Question:
         if not isinstance(turns, list):
             raise InputError("a session is a list of turns", place)
         for turn in turns:
-            if not isinstance(turn, dict) or turn.get("role") not in ("user", "assistant") or not isinstance(turn.get("content"), str):
+            if (
+                not isinstance(turn, dict)
+                or turn.get("role") not in ("user", "assistant")
+                or not isinstance(turn.get("content"), str)
+            ):
                 raise InputError("a turn has a role (user or assistant) and a text", place)
-        parsed.append((parse_date(date, place), number, session_id, tuple(Turn(t["role"], t["content"]) for t in turns)))
+        parsed.append(
+            (parse_date(date, place), number, session_id, tuple(Turn(t["role"], t["content"]) for t in turns))
+        )
     parsed.sort(key=lambda row: row[:2])  # oracle files are not sorted; equal dates keep the file's order
     opaque = {session_id: f"s{number:03d}" for number, (_, _, session_id, _) in enumerate(parsed, 1)}
     return Question(
-        identity, record["question_type"], record["question"], str(answer), parse_date(record["question_date"], f"{where} question_date"),
+        identity,
+        record["question_type"],
+        record["question"],
+        str(answer),
+        parse_date(record["question_date"], f"{where} question_date"),
         tuple(Session(opaque[session_id], date, turns) for date, _, session_id, turns in parsed),
-        tuple(sorted(opaque[found] for found in record["answer_session_ids"] if found in opaque)), position)
+        tuple(sorted(opaque[found] for found in record["answer_session_ids"] if found in opaque)),
+        position,
+    )
 
 
 def _records(file: BinaryIO, source: str) -> Iterator[Any]:
@@ -119,7 +142,11 @@ def _records(file: BinaryIO, source: str) -> Iterator[Any]:
     try:
         yield from ijson.items(file, "item", use_float=True)
     except (ijson.JSONError, ijson.IncompleteJSONError, UnicodeDecodeError) as error:
-        raise InputError(f"not a whole JSON list ({str(error).splitlines()[0]})", source, "Fetch the file again and compare its sha256") from None
+        raise InputError(
+            f"not a whole JSON list ({str(error).splitlines()[0]})",
+            source,
+            "Fetch the file again and compare its sha256",
+        ) from None
 
 
 def identify(path: str | Path, label: str = "") -> tuple[str, str, bool]:
@@ -133,7 +160,9 @@ def identify(path: str | Path, label: str = "") -> tuple[str, str, bool]:
     if sha256 in KNOWN:
         return sha256, KNOWN[sha256], "not an official" not in KNOWN[sha256]
     if not label:
-        raise InputError(f"unknown file (sha256 {sha256})", str(path), "Name what it is with LABEL=..., or use the cleaned release")
+        raise InputError(
+            f"unknown file (sha256 {sha256})", str(path), "Name what it is with LABEL=..., or use the cleaned release"
+        )
     return sha256, label, False
 
 
@@ -145,9 +174,21 @@ def manifest(path: str | Path) -> list[dict[str, Any]]:
     rows, seen = [], {}
     for question in stream(path):
         if question.id in seen:
-            raise InputError(f"question_id {question.id} stands twice", f"{Path(path).name}[{question.position}]", f"First at [{seen[question.id]}]")
+            raise InputError(
+                f"question_id {question.id} stands twice",
+                f"{Path(path).name}[{question.position}]",
+                f"First at [{seen[question.id]}]",
+            )
         seen[question.id] = question.position
-        rows.append({"id": question.id, "type": question.type, "abstention": question.abstention, "position": question.position, "sessions": len(question.sessions)})
+        rows.append(
+            {
+                "id": question.id,
+                "type": question.type,
+                "abstention": question.abstention,
+                "position": question.position,
+                "sessions": len(question.sessions),
+            }
+        )
     if not rows:
         raise InputError("the file holds no record", str(path))
     return rows

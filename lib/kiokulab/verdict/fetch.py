@@ -25,6 +25,16 @@ def help_and_check(path: str = "") -> str:
     sha256, name, official = dataset.identify(path, "an unknown file: not a release that is known here")
     rows = dataset.manifest(path)
     counts = {kind: sum(row["type"] == kind for row in rows) for kind in dict.fromkeys(row["type"] for row in rows)}
-    return "\n".join([f"{Path(path).name}: {name}", f"sha256 {sha256}", f"{len(rows)} questions ({', '.join(f'{kind} {n}' for kind, n in counts.items())}), "
-                      f"{sum(row['abstention'] for row in rows)} to be declined, {sum(row['sessions'] for row in rows):,} sessions",
-                      "official" if official else "not an official file: runs on it need LABEL=..., and no score on it is a LongMemEval score"])
+    return "\n".join(
+        [
+            f"{Path(path).name}: {name}",
+            f"sha256 {sha256}",
+            f"{len(rows)} questions ({', '.join(f'{kind} {n}' for kind, n in counts.items())}), "
+            f"{sum(row['abstention'] for row in rows)} to be declined, {sum(row['sessions'] for row in rows):,} sessions",
+            (
+                "official"
+                if official
+                else "not an official file: runs on it need LABEL=..., and no score on it is a LongMemEval score"
+            ),
+        ]
+    )

@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,16 @@ def source(params: VerdictParams) -> tuple[Path, dict[str, Any]]:
     folder = edition_folder(params.track, params.edition)
     path, sha256 = folder / FILE, sha256_file(folder / FILE)
     if json.loads((folder / "edition.json").read_bytes())["files"].get(FILE) != sha256:
-        raise InputError(f"{FILE} is not what edition.json says", str(path), "An edition is frozen: restore the file, or make a new edition")
-    return path, {"sha256": sha256, "name": f"the kit's own sample {folder.name}: invented questions, not LongMemEval", "official": False}
+        raise InputError(
+            f"{FILE} is not what edition.json says",
+            str(path),
+            "An edition is frozen: restore the file, or make a new edition",
+        )
+    return path, {
+        "sha256": sha256,
+        "name": f"the kit's own sample {folder.name}: invented questions, not LongMemEval",
+        "official": False,
+    }
 
 
 def load_edition(edition: str) -> Path:
@@ -49,20 +58,58 @@ def load_edition(edition: str) -> Path:
 
 def as_row(question: Question) -> dict[str, Any]:
     """A question as its row of dataset.jsonl. Labels (type, evidence) are for the harness; systems see the sessions alone."""
-    return {"kind": "question", "id": question.id, "type": question.type, "question": question.question, "answer": question.answer, "date": question.date,
-            "evidence": list(question.evidence), "position": question.position,
-            "sessions": [{"id": s.id, "date": s.date, "turns": [[t.role, t.text] for t in s.turns]} for s in question.sessions]}
+    return {
+        "kind": "question",
+        "id": question.id,
+        "type": question.type,
+        "question": question.question,
+        "answer": question.answer,
+        "date": question.date,
+        "evidence": list(question.evidence),
+        "position": question.position,
+        "sessions": [
+            {"id": s.id, "date": s.date, "turns": [[t.role, t.text] for t in s.turns]} for s in question.sessions
+        ],
+    }
 
 
 def from_row(row: dict[str, Any]) -> Question:
-    return Question(row["id"], row["type"], row["question"], row["answer"], row["date"],
-                    tuple(Session(s["id"], s["date"], tuple(Turn(*turn) for turn in s["turns"])) for s in row["sessions"]), tuple(row["evidence"]), row["position"])
+    return Question(
+        row["id"],
+        row["type"],
+        row["question"],
+        row["answer"],
+        row["date"],
+        tuple(Session(s["id"], s["date"], tuple(Turn(*turn) for turn in s["turns"])) for s in row["sessions"]),
+        tuple(row["evidence"]),
+        row["position"],
+    )
 
 
 def read(folder: Path) -> tuple[dict[str, Any], Iterator[Question]]:
     """Head row and questions of a run, one question in memory at a time."""
     rows = iterate_jsonl(Path(folder) / "dataset.jsonl")
     return next(rows)[1], (from_row(row) for _, row in rows)
+
+
+def overview(folder: Path, longest: int = 8) -> tuple[list[Question], list[dict[str, Any]]]:
+    """(one question of each type and of each type's abstention, sizes of the longest histories), one question in memory at a
+    time; the examples keep no history."""
+    examples: dict[tuple[str, bool], Question] = {}
+    sizes = []
+    for q in read(folder)[1]:
+        examples.setdefault((q.type, q.abstention), replace(q, sessions=()))
+        sizes.append(
+            {
+                "id": q.id,
+                "sessions": len(q.sessions),
+                "turns": sum(len(s.turns) for s in q.sessions),
+                "from": q.sessions[0].date[:10],
+                "to": q.sessions[-1].date[:10],
+                "asked before its last session": q.date < q.sessions[-1].date,
+            }
+        )
+    return list(examples.values()), sorted(sizes, key=lambda row: -row["turns"])[:longest]
 
 
 def read_at(path: str | Path, offset: int) -> Question:
@@ -92,7 +139,11 @@ def disputed(params: VerdictParams) -> dict[str, str]:
         rows = yaml.safe_load(Path(params.disputed_file).read_text(encoding="utf-8"))["disputed"]
         return {str(row["id"]): f"issue {row['issue']}: {row['why']}" for row in rows}
     except (OSError, yaml.YAMLError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise InputError(f"not a list of disputed questions ({type(error).__name__})", params.disputed_file, "disputed: [{id, issue, why}, ...]") from None
+        raise InputError(
+            f"not a list of disputed questions ({type(error).__name__})",
+            params.disputed_file,
+            "disputed: [{id, issue, why}, ...]",
+        ) from None
 
 
 def draw(params: VerdictParams) -> tuple[Path, dict[str, Any]]:
@@ -108,10 +159,27 @@ def draw(params: VerdictParams) -> tuple[Path, dict[str, Any]]:
         ids, by = sample.draw(rows, 0, params.seed), "taking all"
     types = {row["id"]: row["type"] for row in rows}
     count = lambda names: {kind: found for kind in TYPES if (found := Counter(types[name] for name in names)[kind])}
-    run = {name: getattr(params, name) for name in ("system", "embedder", "top_sessions", "k", "unit_timeout_s", "seed", "bootstrap")}
-    return path, {"kind": "source", "run": run, "file": path.name, **known, "records": len(rows), "disputed": {name: why for name, why in sorted(disputed(params).items()) if name in types}, "types": count(types), "abstention": sum(row["abstention"] for row in rows),
-                  "sample": {"ids": ids, "digest": sample.digest_of(ids), "by": by,
-                             "types": count(ids), "abstention": sum("_abs" in name for name in ids)}}
+    run = {
+        name: getattr(params, name)
+        for name in ("system", "embedder", "top_sessions", "k", "unit_timeout_s", "seed", "bootstrap")
+    }
+    return path, {
+        "kind": "source",
+        "run": run,
+        "file": path.name,
+        **known,
+        "records": len(rows),
+        "disputed": {name: why for name, why in sorted(disputed(params).items()) if name in types},
+        "types": count(types),
+        "abstention": sum(row["abstention"] for row in rows),
+        "sample": {
+            "ids": ids,
+            "digest": sample.digest_of(ids),
+            "by": by,
+            "types": count(ids),
+            "abstention": sum("_abs" in name for name in ids),
+        },
+    }
 
 
 def run(folder: Path, params: VerdictParams) -> list[dict[str, Any]]:
@@ -127,7 +195,10 @@ def run(folder: Path, params: VerdictParams) -> list[dict[str, Any]]:
                 file.write((dumps(as_row(question)) + "\n").encode())
                 found += 1
             if found != len(chosen):
-                raise InputError(f"{found} of the {len(chosen)} drawn questions were found: the file changed while it was read", str(path))
+                raise InputError(
+                    f"{found} of the {len(chosen)} drawn questions were found: the file changed while it was read",
+                    str(path),
+                )
             file.flush()
             os.fsync(file.fileno())
         except BaseException:
@@ -136,6 +207,13 @@ def run(folder: Path, params: VerdictParams) -> list[dict[str, Any]]:
     os.chmod(file.name, 0o644)
     os.replace(file.name, target)
     drawn = head["sample"]["types"]
-    return [{"question type": kind, "in the file": n, "drawn": drawn.get(kind, 0)} for kind, n in head["types"].items()] + [
+    return [
+        {"question type": kind, "in the file": n, "drawn": drawn.get(kind, 0)} for kind, n in head["types"].items()
+    ] + [
         {"question type": "all", "in the file": head["records"], "drawn": len(chosen)},
-        {"question type": "of these to be declined (_abs)", "in the file": head["abstention"], "drawn": head["sample"]["abstention"]}]
+        {
+            "question type": "of these to be declined (_abs)",
+            "in the file": head["abstention"],
+            "drawn": head["sample"]["abstention"],
+        },
+    ]

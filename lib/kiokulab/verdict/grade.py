@@ -14,7 +14,8 @@ _FIRST_WORD = re.compile(r"[\s*_`\"'(\[]*(yes|no)\b", re.IGNORECASE)
 
 def official_parse(reply: str | None) -> bool | None:
     """The official rule: "yes" anywhere in the lowered reply ("yesterday" passes). An empty reply is no verdict (None):
-    the original crashes on a missing one and calls an empty one wrong, which would make a failed judge a wrong answer."""
+    the original crashes on a missing one and calls an empty one wrong, which would make a failed judge a wrong answer.
+    """
     if reply is None or not reply.strip():
         return None
     return "yes" in reply.strip().lower()
@@ -40,12 +41,18 @@ def accuracy(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         groups[row["type"]].append(row["correct"])
         if "_abs" in row["id"]:
             groups["abstention"].append(row["correct"])
-    share = {name: {"k": sum(values), "n": len(values), "rate": sum(values) / len(values)} for name, values in groups.items()}
+    share = {
+        name: {"k": sum(values), "n": len(values), "rate": sum(values) / len(values)} for name, values in groups.items()
+    }
     present = [share[name]["rate"] for name in TYPES if name in share]
     empty = {"k": 0, "n": 0, "rate": None}
     return {
-        "overall": share.get("overall", empty), "task_averaged": sum(present) / len(present) if present else None,
-        "types_present": len(present), "by_type": {name: share[name] for name in TYPES if name in share}, "abstention": share.get("abstention", empty)}
+        "overall": share.get("overall", empty),
+        "task_averaged": sum(present) / len(present) if present else None,
+        "types_present": len(present),
+        "by_type": {name: share[name] for name in TYPES if name in share},
+        "abstention": share.get("abstention", empty),
+    }
 
 
 def majority(votes: Iterable[bool | None]) -> bool | None:
@@ -57,12 +64,21 @@ def majority(votes: Iterable[bool | None]) -> bool | None:
 # --- without a model: grading by rule -----------------------------------------------------------------------------
 
 RULES_VERSION = 1
-_SMALL = {word: str(n) for n, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty".split())}
-_IDLE = frozenset("a an the of to in on at for with and or is was were be are i my me you your user it its that this these those their his her he she they by from as also did do does".split())
+_SMALL = {
+    word: str(n)
+    for n, word in enumerate(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty".split()
+    )
+}
+_IDLE = frozenset(
+    "a an the of to in on at for with and or is was were be are i my me you your user it its that this these those their his her he she they by from as also did do does".split()
+)
 _ACCEPTABLE = re.compile(r"\balso (?:be )?(?:acceptable|accepted|correct)\b|\bacceptable\b", re.IGNORECASE)
 _DECLINES = re.compile(
     r"\bnot in (?:what|the|my|our|your)\b|\b(?:no|not enough|insufficient|lacks?|any) (?:\w+ ){0,2}(?:information|mention|record|detail|evidence)|\b(?:do|does|did|is|was|were|are|have|has)(?:n't| not) (?:\w+ ){0,3}(?:mention|provid|specif|say|said|stat|tell|told|know|inform|record|give|contain|enough)"
-    r"|\b(?:can(?:no|')t|cannot|can not|unable to|not possible to|impossible to|could(?:n't| not)) (?:\w+ ){0,2}(?:be )?(?:answer|determin|find|found|tell|say|know|calculat|conclud|establish)|\bunknown\b|\bnever (?:says?|said|mention\w*|told|tells?)\b", re.IGNORECASE)
+    r"|\b(?:can(?:no|')t|cannot|can not|unable to|not possible to|impossible to|could(?:n't| not)) (?:\w+ ){0,2}(?:be )?(?:answer|determin|find|found|tell|say|know|calculat|conclud|establish)|\bunknown\b|\bnever (?:says?|said|mention\w*|told|tells?)\b",
+    re.IGNORECASE,
+)
 
 
 def _tokens(text: str) -> list[str]:
@@ -70,7 +86,11 @@ def _tokens(text: str) -> list[str]:
     from kiokulab.verdict.reader import stem
 
     words = re.findall(r"\d+(?:[.,:]\d+)*|\w+", normalise(text))
-    return [_SMALL.get(word, word.replace(",", "") if word[0].isdigit() else stem(word)) for word in words if word not in _IDLE]
+    return [
+        _SMALL.get(word, word.replace(",", "") if word[0].isdigit() else stem(word))
+        for word in words
+        if word not in _IDLE
+    ]
 
 
 def declines(text: str) -> bool:
@@ -102,4 +122,7 @@ def _golds(gold: str) -> list[list[str]]:
     parts = re.split(r"(?<=[.;])\s+|\n", gold.strip())
     further = [part for part in parts[1:] if _ACCEPTABLE.search(part)]
     first = " ".join(part for part in parts if part not in further)
-    return [_tokens(first), *(_tokens(re.sub(r"\(.*?\)", " ", _ACCEPTABLE.sub(" ", part)).replace("is", " ", 1)) for part in further)]
+    return [
+        _tokens(first),
+        *(_tokens(re.sub(r"\(.*?\)", " ", _ACCEPTABLE.sub(" ", part)).replace("is", " ", 1)) for part in further),
+    ]

@@ -26,7 +26,7 @@ from typing import Any
 
 from kiokulab import embed, units
 from kiokulab.errors import InputError
-from kiokulab.files import write_jsonl
+from kiokulab.files import iterate_jsonl, write_jsonl
 from kiokulab.systems.base import Hit, Item, Pair, Session, SystemFailure, Turn, Unsupported, Utterance
 from kiokulab.verdict import baselines, generate, models
 from kiokulab.verdict.dataset import Question, show_date
@@ -41,7 +41,8 @@ MEMORY_OF_A_UNIT = 0.5  # share of this machine's memory that one process of a u
 
 def items(session: Session, feeds: str, dates: str) -> Iterator[Item]:
     """A session in the unit that the adapter declares. Empty turns are left out; an answer that nobody asked for (filler may
-    begin with one) and a question that nobody answered have an empty other side. Raises InputError for an unknown unit."""
+    begin with one) and a question that nobody answered have an empty other side. Raises InputError for an unknown unit.
+    """
     turns = [turn for turn in session.turns if turn.text.strip()]
     if dates == "text" and turns:
         turns[0] = replace(turns[0], text=f"Date: {show_date(session.date)}\n{turns[0].text}")
@@ -74,9 +75,15 @@ def ask_baseline(name: str, question: Question, params: VerdictParams, embedder:
     start = time.perf_counter()
     chosen = baselines.select(name, question, params.top_sessions, embedder)
     seconds = time.perf_counter() - start
-    shown = [{"session": session.id, "date": session.date, "score": None if score is None else round(score, 4)} for session, score in chosen]
-    return {"contexts": [{"id": question.id, "status": "ok", "kind": "history", "items": shown, "declined": False}],
-            "events": [_event(question.id, "retrieve", seconds)], "memories": []}
+    shown = [
+        {"session": session.id, "date": session.date, "score": None if score is None else round(score, 4)}
+        for session, score in chosen
+    ]
+    return {
+        "contexts": [{"id": question.id, "status": "ok", "kind": "history", "items": shown, "declined": False}],
+        "events": [_event(question.id, "retrieve", seconds)],
+        "memories": [],
+    }
 
 
 def _event(question: str, op: str, seconds: float, count: int = 1, **more: Any) -> dict[str, Any]:
@@ -88,7 +95,7 @@ def ingest_unit(unit: dict[str, Any]) -> dict[str, list[dict]]:
     operation at which the system failed; then there are no rows, and the question counts as wrong."""
     _limit_memory()
     params = VerdictParams.checked(unit["params"])
-    question = generate.read_at(unit["dataset"], unit["offset"])
+    question = generate.from_row(unit["row"]) if "row" in unit else generate.read_at(unit["dataset"], unit["offset"])
     folder = Path(unit["store"])
     shutil.rmtree(folder, ignore_errors=True)  # what a life that was cut off has left
     try:
@@ -99,7 +106,9 @@ def ingest_unit(unit: dict[str, Any]) -> dict[str, list[dict]]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _ask_system(stack: ExitStack, unit: dict[str, Any], params: VerdictParams, question: Question, folder: Path) -> dict[str, list[dict]]:
+def _ask_system(
+    stack: ExitStack, unit: dict[str, Any], params: VerdictParams, question: Question, folder: Path
+) -> dict[str, list[dict]]:
     from kiokulab import systems
 
     declared = systems.describe(unit["system"], unit["settings"])
@@ -114,9 +123,17 @@ def _ask_system(stack: ExitStack, unit: dict[str, Any], params: VerdictParams, q
 
         endpoint = stack.enter_context(meter.serve_embeddings(embed.get(params.embedder))).endpoint(question.id)
     start = time.perf_counter()
-    system = stack.enter_context(systems.connect(
-        unit["system"], unit["settings"], space=question.id, workdir=folder, endpoint=endpoint, when=question.sessions[0].date,
-        timeouts={op: float(params.unit_timeout_s) for op in ("ingest", "search", "dump")}))
+    system = stack.enter_context(
+        systems.connect(
+            unit["system"],
+            unit["settings"],
+            space=question.id,
+            workdir=folder,
+            endpoint=endpoint,
+            when=question.sessions[0].date,
+            timeouts={op: float(params.unit_timeout_s) for op in ("ingest", "search", "dump")},
+        )
+    )
     events, calls = [_event(question.id, "open", time.perf_counter() - start)], 0
     start = time.perf_counter()
     for session in question.sessions:
@@ -139,14 +156,32 @@ def _ask_system(stack: ExitStack, unit: dict[str, Any], params: VerdictParams, q
     if len(hits) > params.k:
         warnings.append(f"{len(hits)} results for k={params.k}; the rest was cut off")
     if warnings:
-        events.append({"id": question.id, "op": "warnings", "count": len(warnings), "seconds": 0.0, "warnings": [str(w)[:500] for w in warnings[:20]]})
-    shown = [{"id": hit.id, "text": hit.text, "date": hit.created, "score": _finite(hit.score)} for hit in hits[: params.k]]
+        events.append(
+            {
+                "id": question.id,
+                "op": "warnings",
+                "count": len(warnings),
+                "seconds": 0.0,
+                "warnings": [str(w)[:500] for w in warnings[:20]],
+            }
+        )
+    shown = [
+        {"id": hit.id, "text": hit.text, "date": hit.created, "score": _finite(hit.score)} for hit in hits[: params.k]
+    ]
     try:
-        memories = [{"id": question.id, "memory": m.id, "text": m.text, "layer": m.layer, "created": m.created} for m in system.dump()]
+        memories = [
+            {"id": question.id, "memory": m.id, "text": m.text, "layer": m.layer, "created": m.created}
+            for m in system.dump()
+        ]
     except Unsupported:
         memories = []
-    return {"contexts": [{"id": question.id, "status": "ok", "kind": "facts", "items": shown, "declined": bool(results.declined)}],
-            "events": events, "memories": memories}
+    return {
+        "contexts": [
+            {"id": question.id, "status": "ok", "kind": "facts", "items": shown, "declined": bool(results.declined)}
+        ],
+        "events": events,
+        "memories": memories,
+    }
 
 
 def _finite(score: Any) -> float | None:
@@ -200,11 +235,26 @@ def plan(folder: Path, name: str, params: VerdictParams, places: dict[str, int])
         settings.setdefault("embedder", params.embedder)
     embed.check(settings.get("embedder", params.embedder))
     values = params.model_dump(mode="json")
-    return [{"unit": identity, "dataset": str(folder.absolute() / "dataset.jsonl"), "offset": offset, "system": name, "settings": settings, "params": values,
-             "store": str(folder.absolute() / "stores" / units.file_name(identity))} for identity, offset in places.items()]
+    # on a cluster the history travels with its unit; here only the place where it lies
+    rows = {q.id: {"row": generate.as_row(q)} for q in generate.read(folder)[1]} if params.engine == "dask" else {}
+    return [
+        {
+            "unit": identity,
+            "dataset": str(folder.absolute() / "dataset.jsonl"),
+            "offset": offset,
+            "system": name,
+            "settings": settings,
+            "params": values,
+            "store": str(folder.absolute() / "stores" / units.file_name(identity)),
+            **rows.get(identity, {}),
+        }
+        for identity, offset in places.items()
+    ]
 
 
-def _run_system(folder: Path, name: str, params: VerdictParams, places: dict[str, int]) -> dict[str, dict[str, list[dict]]]:
+def _run_system(
+    folder: Path, name: str, params: VerdictParams, places: dict[str, int]
+) -> dict[str, dict[str, list[dict]]]:
     import json
 
     planned = plan(folder, name, params, places)
@@ -215,18 +265,41 @@ def _run_system(folder: Path, name: str, params: VerdictParams, places: dict[str
         environments.ensure(declared["environment"])  # once, and not by each unit
     where = folder / "units" / STEP
     embedder = planned[0]["settings"].get("embedder") or (params.embedder if declared["embeddings"] else None)
-    with embed.loaded_once(embedder) if embedder and len(planned) > 2 else nullcontext(), models.session(folder, params, STEP) as session:
+    with (
+        embed.loaded_once(embedder) if embedder and len(planned) > 2 else nullcontext(),
+        models.session(folder, params, STEP) as session,
+    ):
         if session is not None:
             planned = [{**unit, "endpoint": session.endpoint(unit["unit"])} for unit in planned]
-        outcome = units.run_units("kiokulab.verdict.ingest:ingest_unit", planned, where, jobs=params.jobs, engine=params.engine,
-                                  scheduler=params.scheduler, timeout_s=params.unit_timeout_s)
+        outcome = units.run_units(
+            "kiokulab.verdict.ingest:ingest_unit",
+            planned,
+            where,
+            jobs=params.jobs,
+            engine=params.engine,
+            scheduler=params.scheduler,
+            timeout_s=params.unit_timeout_s,
+        )
         models.stopped(session)
     rows: dict[str, dict[str, list[dict]]] = {}
     for identity in outcome.finished:
         rows[identity] = json.loads((where / f"{units.file_name(identity)}.json").read_bytes())
     for identity, reason in outcome.failed.items():
         status = "timeout" if re.match(r"timeout\b|.*no answer within [\d.]+ s", reason) else "failed"
-        rows[identity] = {"contexts": [{"id": identity, "status": status, "reason": reason[:1000], "kind": "facts", "items": [], "declined": False}], "events": [], "memories": []}
+        rows[identity] = {
+            "contexts": [
+                {
+                    "id": identity,
+                    "status": status,
+                    "reason": reason[:1000],
+                    "kind": "facts",
+                    "items": [],
+                    "declined": False,
+                }
+            ],
+            "events": [],
+            "memories": [],
+        }
     try:
         (folder / "stores").rmdir()
     except OSError:  # not there, or kept on purpose
@@ -234,14 +307,46 @@ def _run_system(folder: Path, name: str, params: VerdictParams, places: dict[str
     return rows
 
 
+def stored(folder: str | os.PathLike, shown: int = 8) -> tuple[str, list[dict[str, Any]]]:
+    """(one sentence on how many texts the stores of a run hold and from which years, the first of them), one row in memory
+    at a time: a memory that keeps everything holds as much as the data."""
+    count, years, first = 0, set(), []
+    for _, row in iterate_jsonl(Path(folder) / "memories.jsonl"):
+        count, first = count + 1, [*first, row] if len(first) < shown else first
+        years.add(str(row["created"])[:4])
+    return f"{count:,} stored texts, dated in: {', '.join(sorted(years)) or 'nothing is stored by a baseline'}", first
+
+
 def _summary(rows: dict[str, dict[str, list[dict]]]) -> list[dict[str, Any]]:
     contexts = [row for found in rows.values() for row in found["contexts"]]
     events = [row for found in rows.values() for row in found["events"] if row["op"] != "warnings"]
     statuses = {status: sum(row["status"] == status for row in contexts) for status in ("ok", "timeout", "failed")}
-    table = [{"what": f"questions {status}", "count": n, "seconds a question": ""} for status, n in statuses.items() if n or status == "ok"]
+    table = [
+        {"what": f"questions {status}", "count": n, "seconds a question": ""}
+        for status, n in statuses.items()
+        if n or status == "ok"
+    ]
     for op in dict.fromkeys(row["op"] for row in events):
         mine = [row for row in events if row["op"] == op]
-        table.append({"what": f"{op} calls", "count": sum(row["count"] for row in mine), "seconds a question": f"{sum(row['seconds'] for row in mine) / len(mine):.3f}"})
-    table.append({"what": "stored texts listed", "count": sum(len(found["memories"]) for found in rows.values()), "seconds a question": ""})
-    table.append({"what": "warnings", "count": sum(row["count"] for found in rows.values() for row in found["events"] if row["op"] == "warnings"), "seconds a question": ""})
+        table.append(
+            {
+                "what": f"{op} calls",
+                "count": sum(row["count"] for row in mine),
+                "seconds a question": f"{sum(row['seconds'] for row in mine) / len(mine):.3f}",
+            }
+        )
+    table.append(
+        {
+            "what": "stored texts listed",
+            "count": sum(len(found["memories"]) for found in rows.values()),
+            "seconds a question": "",
+        }
+    )
+    table.append(
+        {
+            "what": "warnings",
+            "count": sum(row["count"] for found in rows.values() for row in found["events"] if row["op"] == "warnings"),
+            "seconds a question": "",
+        }
+    )
     return table

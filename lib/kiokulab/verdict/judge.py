@@ -41,20 +41,42 @@ def resolved(question: Question, context: dict[str, Any]) -> list[dict[str, Any]
     if context["kind"] == "facts":
         return context["items"]
     sessions = {session.id: session for session in question.sessions}
-    return [{"date": row["date"], "turns": [[turn.role, turn.text] for turn in sessions[row["session"]].turns]} for row in context["items"]]
+    return [
+        {"date": row["date"], "turns": [[turn.role, turn.text] for turn in sessions[row["session"]].turns]}
+        for row in context["items"]
+    ]
 
 
-def answer(question: Question, context: dict[str, Any], params: VerdictParams, said: wording.Prompts, reader: ExtractiveReader | None, ask: models.Ask | None) -> dict[str, Any]:
+def answer(
+    question: Question,
+    context: dict[str, Any],
+    params: VerdictParams,
+    said: wording.Prompts,
+    reader: ExtractiveReader | None,
+    ask: models.Ask | None,
+) -> dict[str, Any]:
     """The answer row of one question. `text` None where there is no answer; `missing` then says why."""
-    row: dict[str, Any] = {"id": question.id, "reader": params.reader, "text": None, "missing": None, "empty_context": not context["items"], "declined": None}
+    row: dict[str, Any] = {
+        "id": question.id,
+        "reader": params.reader,
+        "text": None,
+        "missing": None,
+        "empty_context": not context["items"],
+        "declined": None,
+    }
     if context["status"] != "ok":
         return {**row, "missing": f"{context['status']}: {context['reason']}"}
     items = resolved(question, context)
     if reader is not None:
         found = reader.answer(question.question, question.date, items)
         return {**row, "text": found["text"], "declined": found["declined"], "evidence": found["evidence"]}
-    prompt = said.reader(question, items, context["kind"], params.stepwise if context["kind"] == "history" else params.facts_stepwise)
-    row |= {"prompt_sha256": hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest(), "prompt_characters": len(prompt)}
+    prompt = said.reader(
+        question, items, context["kind"], params.stepwise if context["kind"] == "history" else params.facts_stepwise
+    )
+    row |= {
+        "prompt_sha256": hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest(),
+        "prompt_characters": len(prompt),
+    }
     try:
         text = ask(question.id, "reader", prompt)
     except models.NoAnswer as error:
@@ -62,10 +84,24 @@ def answer(question: Question, context: dict[str, Any], params: VerdictParams, s
     return {**row, "text": text} if text and text.strip() else {**row, "missing": "the reader's answer is empty"}
 
 
-def verdict_of(question: Question, answered: dict[str, Any], params: VerdictParams, said: wording.Prompts, ask: models.Ask | None) -> dict[str, Any]:
+def verdict_of(
+    question: Question, answered: dict[str, Any], params: VerdictParams, said: wording.Prompts, ask: models.Ask | None
+) -> dict[str, Any]:
     """The judgement row of one answer."""
-    row: dict[str, Any] = {"kind": "answer", "id": question.id, "type": question.type, "abstention": question.abstention, "verdict": "wrong", "why": None,
-                           "missing": answered["missing"], "judge": params.judge, "official": None, "strict": None, "reply": None, "panel": None}
+    row: dict[str, Any] = {
+        "kind": "answer",
+        "id": question.id,
+        "type": question.type,
+        "abstention": question.abstention,
+        "verdict": "wrong",
+        "why": None,
+        "missing": answered["missing"],
+        "judge": params.judge,
+        "official": None,
+        "strict": None,
+        "reply": None,
+        "panel": None,
+    }
     if answered["text"] is None:
         return {**row, "why": answered["missing"]}
     if params.judge == "rules":
@@ -75,7 +111,10 @@ def verdict_of(question: Question, answered: dict[str, Any], params: VerdictPara
         row |= _asked(question, answered["text"], said, ask, "judge")
         row |= {"verdict": _word(row["official"]), "why": row["why"]}
     if params.panel:
-        votes = [_asked(question, answered["text"], said, ask, f"panel-{n}") for n in range(1, 1 + len(params.panel.split(",")))]
+        votes = [
+            _asked(question, answered["text"], said, ask, f"panel-{n}")
+            for n in range(1, 1 + len(params.panel.split(",")))
+        ]
         given = [vote["official"] for vote in votes]
         row["panel"] = {"votes": given, "replies": [vote["reply"] for vote in votes], "majority": grade.majority(given)}
     return row
@@ -95,7 +134,12 @@ def _asked(question: Question, text: str, said: wording.Prompts, ask: models.Ask
         except models.NoAnswer as error:
             return {"reply": None, "official": None, "strict": None, "why": f"the judge gave no answer: {error}"}
         if reply and reply.strip():
-            return {"reply": reply, "official": grade.official_parse(reply), "strict": grade.strict_parse(reply), "why": None}
+            return {
+                "reply": reply,
+                "official": grade.official_parse(reply),
+                "strict": grade.strict_parse(reply),
+                "why": None,
+            }
     return {"reply": "", "official": None, "strict": None, "why": why}
 
 
@@ -108,7 +152,11 @@ def pairs(folder: Path) -> Iterator[tuple[Question, dict[str, Any]]]:
     for question in generate.read(folder)[1]:
         number, context = next(contexts, (0, {"id": None}))
         if context["id"] != question.id:
-            raise InputError(f"the context is of question {context['id']!r}, not of {question.id!r}", f"{folder / 'contexts.jsonl'}:{number}", "Run 2-ingest again")
+            raise InputError(
+                f"the context is of question {context['id']!r}, not of {question.id!r}",
+                f"{folder / 'contexts.jsonl'}:{number}",
+                "Run 2-ingest again",
+            )
         yield question, context
 
 
@@ -124,27 +172,43 @@ def run(folder: str | Path, params: VerdictParams, ask: models.Ask | None = None
     where.mkdir(parents=True, exist_ok=True)
     reader = ExtractiveReader(embed.get(params.embedder)) if params.reader == "extractive" else None
     with models.connect(params, folder) if ask is None else nullcontext(ask) as asked:
+
         def work(question: Question, context: dict[str, Any]) -> dict[str, Any]:
             start = time.perf_counter()
             answered = answer(question, context, params, said, reader, asked)
             event = {"id": question.id, "op": "answer", "count": 1, "seconds": round(time.perf_counter() - start, 6)}
-            return {"answer": answered, "event": event, "judgement": verdict_of(question, answered, params, said, asked)}
+            return {
+                "answer": answered,
+                "event": event,
+                "judgement": verdict_of(question, answered, params, said, asked),
+            }
 
         # without models the work is this processor's own, and threads would only stand in each other's way
         results = dict(_in_order(pairs(folder), work, where, params.concurrency if asked is not None else 0))
     order = [question.id for question, _ in pairs(folder)]
     write_jsonl(folder / "answers.jsonl", (results[identity]["answer"] for identity in order))
-    write_jsonl(folder / "answer-events.jsonl", (results[identity]["event"] for identity in order))  # wall times, apart from the answers
-    write_jsonl(folder / "judgements.jsonl", [_judge_row(params, said), *(results[identity]["judgement"] for identity in order)])
+    write_jsonl(
+        folder / "answer-events.jsonl", (results[identity]["event"] for identity in order)
+    )  # wall times, apart from the answers
+    write_jsonl(
+        folder / "judgements.jsonl", [_judge_row(params, said), *(results[identity]["judgement"] for identity in order)]
+    )
     rows = [results[identity]["judgement"] for identity in order]
     counts = {word: sum(row["verdict"] == word for row in rows) for word in ("right", "wrong", "not_judged")}
     table = [{"verdict": word.replace("_", " "), "answers": n} for word, n in counts.items()]
-    return [*table, {"verdict": "of the wrong ones: no answer at all", "answers": sum(row["missing"] is not None for row in rows)}]
+    return [
+        *table,
+        {"verdict": "of the wrong ones: no answer at all", "answers": sum(row["missing"] is not None for row in rows)},
+    ]
 
 
-def _in_order(work_items: Iterator[tuple[Question, dict]], work: Any, where: Path, at_a_time: int) -> Iterator[tuple[str, dict[str, Any]]]:
+def _in_order(
+    work_items: Iterator[tuple[Question, dict]], work: Any, where: Path, at_a_time: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """(id, result) of every question: kept ones from their files, new ones as they come, `at_a_time` in flight. A result with
-    models is written as soon as it is there; one in which a judge gave no verdict is not kept, so that the next run asks again."""
+    models is written as soon as it is there; one in which a judge gave no verdict is not kept, so that the next run asks again.
+    """
+
     def keep(identity: str, result: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         place = where / f"{units.file_name(identity)}.json"
         failed = place.with_name(f"{units.file_name(identity)}.failed.json")
@@ -190,9 +254,17 @@ def _in_order(work_items: Iterator[tuple[Question, dict]], work: Any, where: Pat
 
 
 def _judge_row(params: VerdictParams, said: wording.Prompts) -> dict[str, Any]:
-    row = {"kind": "judge", "name": params.judge, "version": grade.RULES_VERSION if params.judge == "rules" else said.digest, "measured": None,
-           "reader": params.reader, "panel": [name.removeprefix("llm:") for name in params.panel.split(",") if name], "prompts": wording.conditions(said),
-           "models": models.roles(params), "internal_model": models.internal_model(params)}
+    row = {
+        "kind": "judge",
+        "name": params.judge,
+        "version": grade.RULES_VERSION if params.judge == "rules" else said.digest,
+        "measured": None,
+        "reader": params.reader,
+        "panel": [name.removeprefix("llm:") for name in params.panel.split(",") if name],
+        "prompts": wording.conditions(said),
+        "models": models.roles(params),
+        "internal_model": models.internal_model(params),
+    }
     if params.judge == "rules":
         row["measured"] = yaml.safe_load((root() / "data" / "verdict" / "rule-grader.yml").read_text(encoding="utf-8"))
     return row
@@ -201,4 +273,13 @@ def _judge_row(params: VerdictParams, said: wording.Prompts) -> dict[str, Any]:
 def spread(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Verdicts by question type, for the notebook."""
     kinds = dict.fromkeys(row["type"] for row in rows)
-    return [{"question type": kind, **{word: sum(row["type"] == kind and row["verdict"] == word for row in rows) for word in ("right", "wrong", "not_judged")}} for kind in kinds]
+    return [
+        {
+            "question type": kind,
+            **{
+                word: sum(row["type"] == kind and row["verdict"] == word for row in rows)
+                for word in ("right", "wrong", "not_judged")
+            },
+        }
+        for kind in kinds
+    ]

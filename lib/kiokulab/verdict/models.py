@@ -42,7 +42,11 @@ def roles(params: VerdictParams) -> dict[str, dict[str, Any]]:
     for role, row in found.items():
         if role != "reader":
             official = row["model"].rsplit("/", 1)[-1].startswith("gpt-4o")
-            row["settings"] = {"temperature": 0, "max_tokens": 10, "n": 1} if official else {"max_tokens": 4000, "extra_body": {"reasoning": {"effort": "low"}}}
+            row["settings"] = (
+                {"temperature": 0, "max_tokens": 10, "n": 1}
+                if official
+                else {"max_tokens": 4000, "extra_body": {"reasoning": {"effort": "low"}}}
+            )
     return found
 
 
@@ -68,20 +72,29 @@ def check(params: VerdictParams) -> None:
 
     asked = [name for step in metering.RECORDS for name in models_of(step, params)]
     if EXTRACTIVE in models_of("3-judge", params):
-        raise InputError("the built-in model extracts, and neither reads nor judges here", "reader, judge, panel", "Use extractive, rules, or llm:<model>")
+        raise InputError(
+            "the built-in model extracts, and neither reads nor judges here",
+            "reader, judge, panel",
+            "Use extractive, rules, or llm:<model>",
+        )
     if all(name == EXTRACTIVE for name in asked) or os.environ.get(metering.REPLAY):
         return
     meter.host_of(params.endpoint)
     if params.engine != "local":
-        raise InputError("a run that asks models runs on this machine: the meter is on its loopback", "engine", "Use ENGINE=local")
+        raise InputError(
+            "a run that asks models runs on this machine: the meter is on its loopback", "engine", "Use ENGINE=local"
+        )
     if not params.budget_usd:
-        raise InputError("a run that asks models needs a budget", "budget_usd", "BUDGET_USD=5 lets it spend five dollars")
+        raise InputError(
+            "a run that asks models needs a budget", "budget_usd", "BUDGET_USD=5 lets it spend five dollars"
+        )
 
 
 @contextlib.contextmanager
 def session(folder: Path, params: VerdictParams, step: str) -> Iterator[Any]:
     """The meter for a step, None where it asks no model. Its record lies in units/<step>/ while the step is worked on, and is put
-    in order at the top of the run folder at a good end. In a replay ($KIOKULAB_REPLAY) the other run's record answers alone."""
+    in order at the top of the run folder at a good end. In a replay ($KIOKULAB_REPLAY) the other run's record answers alone.
+    """
     from kiokulab import calls, meter, metering
 
     names = models_of(step, params)
@@ -94,15 +107,24 @@ def session(folder: Path, params: VerdictParams, step: str) -> Iterator[Any]:
     if mode == "replay" and not place.exists():
         source = Path(os.environ[metering.REPLAY]) / metering.RECORDS[step]
         if not source.is_file():
-            raise InputError("the run has no record of the calls of this step", str(source), "Only a run that asked models has one")
+            raise InputError(
+                "the run has no record of the calls of this step", str(source), "Only a run that asked models has one"
+            )
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, place)
     spent = calls.totals([Path(folder) / "units" / other / calls.NAME for other in metering.RECORDS if other != step])
     opening = meter.Opening(
-        run=Path(folder).name, record=str(place.resolve()), mode=mode, upstream=params.endpoint if mode == "live" else "", models=names,
-        budget=format(Decimal(str(params.budget_usd)), "f") if params.budget_usd and mode == "live" else None, spent=format(spent["billed"], "f"),
-        embedder=params.embedder if step == "2-ingest" else "", concurrency=params.concurrency,
-        reasoning={"system": "none"} if step == "2-ingest" and mode != "embedded" else {})  # MemVerdict's rule for internal models
+        run=Path(folder).name,
+        record=str(place.resolve()),
+        mode=mode,
+        upstream=params.endpoint if mode == "live" else "",
+        models=names,
+        budget=format(Decimal(str(params.budget_usd)), "f") if params.budget_usd and mode == "live" else None,
+        spent=format(spent["billed"], "f"),
+        embedder=params.embedder if step == "2-ingest" else "",
+        concurrency=params.concurrency,
+        reasoning={"system": "none"} if step == "2-ingest" and mode != "embedded" else {},
+    )  # MemVerdict's rule for internal models
     with meter.session(opening) as opened:
         yield opened
     calls.assemble(opening.record, Path(folder) / metering.RECORDS[step])
@@ -119,11 +141,18 @@ def connect(params: VerdictParams, folder: Path) -> Iterator[Ask | None]:
     import openai
 
     with session(folder, params, "3-judge") as opened, httpx.Client(trust_env=False, timeout=3600) as wire:
+
         def ask(unit: str, role: str, prompt: str) -> str:
             # the meter retries and holds the key: this client does neither
-            client = openai.OpenAI(base_url=opened.endpoint(unit, role), api_key="not-a-key", max_retries=0, http_client=wire)
+            client = openai.OpenAI(
+                base_url=opened.endpoint(unit, role), api_key="not-a-key", max_retries=0, http_client=wire
+            )
             try:
-                answer = client.chat.completions.create(model=wanted[role]["model"], messages=[{"role": "user", "content": prompt}], **wanted[role]["settings"])
+                answer = client.chat.completions.create(
+                    model=wanted[role]["model"],
+                    messages=[{"role": "user", "content": prompt}],
+                    **wanted[role]["settings"],
+                )
             except openai.APIStatusError as error:
                 raise _typed(error, wanted[role]["model"]) from None
             except openai.OpenAIError as error:
@@ -165,4 +194,6 @@ def stopped(opened: Any) -> None:
     if status["unseen"]:
         raise VerificationFailed(status["unseen"])
     if status["stopped"]:
-        raise BudgetReached(f"{status['stopped']}. No figure is claimed. What was answered is kept: the same command with a higher budget goes on from there")
+        raise BudgetReached(
+            f"{status['stopped']}. No figure is claimed. What was answered is kept: the same command with a higher budget goes on from there"
+        )

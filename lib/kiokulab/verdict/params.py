@@ -36,27 +36,73 @@ class VerdictParams(Params):
     """Parameters of the verdict track (LongMemEval under MemVerdict's rules)."""
 
     track: str = Field(default="verdict", pattern=r"^[a-z][a-z0-9_]*$", description="name of the track")
-    system: str = Field(default="plain-rag", min_length=1, description="full-context, plain-rag, bm25, oracle-sessions, or a memory system of the kit")
+    system: str = Field(
+        default="plain-rag",
+        min_length=1,
+        description="full-context, plain-rag, bm25, oracle-sessions, or a memory system of the kit",
+    )
     data: str = Field(default="", description="path of a LongMemEval file to use instead of the edition's questions")
-    label: str = Field(default="", description="what a file is whose sha256 is not a known release; an unknown file without a label is refused")
-    questions: int = Field(default=30, ge=0, description="size of the stratified sample; 0, or more than there are = all questions")
-    ids: str = Field(default="", description="path of a file with one question_id a line, to mirror somebody else's sample")
+    label: str = Field(
+        default="",
+        description="what a file is whose sha256 is not a known release; an unknown file without a label is refused",
+    )
+    questions: int = Field(
+        default=30, ge=0, description="size of the stratified sample; 0, or more than there are = all questions"
+    )
+    ids: str = Field(
+        default="", description="path of a file with one question_id a line, to mirror somebody else's sample"
+    )
     top_sessions: int = Field(default=10, ge=1, description="sessions that plain-rag and bm25 pass to the reader")
     k: int = Field(default=30, ge=1, description="results asked of a memory system's search")
-    embedder: str = Field(default="use", pattern=r"^(use|use-denoise|hash|st:.+)$", description="embedder of plain-rag, of systems and of the extractive reader")
-    reader: str = Field(default="extractive", pattern=rf"^(extractive|{MODEL})$", description="who answers: extractive (no model), or llm:<model>")
-    judge: str = Field(default="rules", pattern=rf"^(rules|{MODEL})$", description="who grades: rules (no model), or llm:<model>")
-    panel: str = Field(default="", pattern=rf"^({MODEL}(,{MODEL})*)?$", description="further judges, llm:<model>,llm:<model>,... ; they decide by majority")
-    official_repo: str = Field(default="", validate_default=True, description="checkout of the official repository with its prompts; empty = $LONGMEMEVAL_REPO, else the kit's own prompts")
+    embedder: str = Field(
+        default="use",
+        pattern=r"^(use|use-denoise|hash|st:.+)$",
+        description="embedder of plain-rag, of systems and of the extractive reader",
+    )
+    reader: str = Field(
+        default="extractive",
+        pattern=rf"^(extractive|{MODEL})$",
+        description="who answers: extractive (no model), or llm:<model>",
+    )
+    judge: str = Field(
+        default="rules", pattern=rf"^(rules|{MODEL})$", description="who grades: rules (no model), or llm:<model>"
+    )
+    panel: str = Field(
+        default="",
+        pattern=rf"^({MODEL}(,{MODEL})*)?$",
+        description="further judges, llm:<model>,llm:<model>,... ; they decide by majority",
+    )
+    official_repo: str = Field(
+        default="",
+        validate_default=True,
+        description="checkout of the official repository with its prompts; empty = $LONGMEMEVAL_REPO, else the kit's own prompts",
+    )
     stepwise: bool = Field(default=True, description="whether the reader is asked to go step by step, for histories")
-    facts_stepwise: bool = Field(default=True, description="the same for facts of a memory system; MemVerdict does not say which it uses")
-    disputed: str = Field(default="shipped", description="YAML list of questions with disputed gold answers; shipped = data/verdict/disputed.yml, empty = none")
-    internal_model: str = Field(default="extractive", min_length=1, description="language model that a memory system calls: extractive (built in, plumbing), or a name at the endpoint")
-    endpoint: str = Field(default="https://openrouter.ai/api/v1", description="base URL of the OpenAI-compatible endpoint of live runs")
-    budget_usd: float = Field(default=0.0, ge=0, description="dollars that a live run may cost; 0 = none given, and a live run asks for one")
+    facts_stepwise: bool = Field(
+        default=True, description="the same for facts of a memory system; MemVerdict does not say which it uses"
+    )
+    disputed: str = Field(
+        default="shipped",
+        description="YAML list of questions with disputed gold answers; shipped = data/verdict/disputed.yml, empty = none",
+    )
+    internal_model: str = Field(
+        default="extractive",
+        min_length=1,
+        description="language model that a memory system calls: extractive (built in, plumbing), or a name at the endpoint",
+    )
+    endpoint: str = Field(
+        default="https://openrouter.ai/api/v1", description="base URL of the OpenAI-compatible endpoint of live runs"
+    )
+    budget_usd: float = Field(
+        default=0.0, ge=0, description="dollars that a live run may cost; 0 = none given, and a live run asks for one"
+    )
     concurrency: int = Field(default=8, ge=1, description="model calls under way at once")
     bootstrap: int = Field(default=2000, ge=0, description="bootstrap samples of the task average's interval")
-    unit_timeout_s: int = Field(default=7200, ge=1, description="seconds for one question; MemVerdict allows two hours, and what takes longer is wrong")
+    unit_timeout_s: int = Field(
+        default=7200,
+        ge=1,
+        description="seconds for one question; MemVerdict allows two hours, and what takes longer is wrong",
+    )
 
     @field_validator("data", "ids", "disputed", "official_repo")
     @classmethod
@@ -71,11 +117,25 @@ class VerdictParams(Params):
         values = super().deciding()
         for name, path in (("data", self.data), ("ids", self.ids), ("disputed", self.disputed_file)):
             if path and not Path(path).is_file():
-                raise InputError("there is no such file", f"parameter {name} = {path}", "make data-longmemeval says how to get the official file" if name == "data" else None)
+                raise InputError(
+                    "there is no such file",
+                    f"parameter {name} = {path}",
+                    "make data-longmemeval says how to get the official file" if name == "data" else None,
+                )
             values[name] = _content(Path(path)) if path else ""
         if self.data and not self.label and values["data"] not in KNOWN:
-            raise InputError(f"unknown file (sha256 {values['data']})", f"parameter data = {self.data}", "Name what it is with LABEL=..., or use the cleaned release")
-        return {**values, "unit_timeout_s": self.unit_timeout_s, "isolation": isolation(self.system), "official_repo": "", "prompts": prompts_digest(self.official_repo)}
+            raise InputError(
+                f"unknown file (sha256 {values['data']})",
+                f"parameter data = {self.data}",
+                "Name what it is with LABEL=..., or use the cleaned release",
+            )
+        return {
+            **values,
+            "unit_timeout_s": self.unit_timeout_s,
+            "isolation": isolation(self.system),
+            "official_repo": "",
+            "prompts": prompts_digest(self.official_repo),
+        }
 
     @property
     def disputed_file(self) -> str:
@@ -96,17 +156,26 @@ def _content(path: Path) -> str:
 
 def isolation(system: str) -> str:
     """How questions are kept apart, for the receipt."""
-    return "one process for all questions: the baseline keeps nothing" if _plain(system) in BASELINES else "one process and one store a question"
+    return (
+        "one process for all questions: the baseline keeps nothing"
+        if _plain(system) in BASELINES
+        else "one process and one store a question"
+    )
 
 
 def prompts_digest(repository: str) -> str:
     """What stands for the prompts in a run's identity: the two official files, or the kit's own prompt file."""
     if not repository:
         return f"own {sha256_file(HERE / 'prompts-v1.yml')[:16]}"
-    files = [Path(repository).expanduser() / name for name in ("src/evaluation/evaluate_qa.py", "src/generation/run_generation.py")]
+    files = [
+        Path(repository).expanduser() / name
+        for name in ("src/evaluation/evaluate_qa.py", "src/generation/run_generation.py")
+    ]
     for path in files:
         if not path.is_file():
-            raise InputError("there is no such file", str(path), "LONGMEMEVAL_REPO is a checkout of the official repository")
+            raise InputError(
+                "there is no such file", str(path), "LONGMEMEVAL_REPO is a checkout of the official repository"
+            )
     return f"official {digest([sha256_file(path) for path in files])[:16]}"
 
 
@@ -120,11 +189,24 @@ def describe_system(name: str, settings: dict[str, Any] | None = None) -> dict[s
         from kiokulab import __version__
         from kiokulab.verdict.baselines import version
 
-        return {"name": _plain(name), "version": version(_plain(name)) or __version__, "lock_digest": None, "source_digest": sha256_file(HERE / "baselines.py"),
-                "environment": None, "installed": True, "settings": {}, "feeds": "the whole history", "dates": "native", "model": "none",
-                "embeddings": False, "capabilities": []}
+        return {
+            "name": _plain(name),
+            "version": version(_plain(name)) or __version__,
+            "lock_digest": None,
+            "source_digest": sha256_file(HERE / "baselines.py"),
+            "environment": None,
+            "installed": True,
+            "settings": {},
+            "feeds": "the whole history",
+            "dates": "native",
+            "model": "none",
+            "embeddings": False,
+            "capabilities": [],
+        }
     systems = importlib.import_module("kiokulab.systems")
     try:
         return systems.describe(systems.resolve(name).name, settings)
     except InputError as error:
-        raise InputError(f"{error.what} (baselines of this track: {', '.join(BASELINES)})", error.where, error.do) from None
+        raise InputError(
+            f"{error.what} (baselines of this track: {', '.join(BASELINES)})", error.where, error.do
+        ) from None

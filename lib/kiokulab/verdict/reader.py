@@ -27,8 +27,12 @@ LOOKED_AT = 40  # best sentences by words that are compared by meaning too
 STOP = frozenset(
     "a an and any are as at be been before by can could did do does ever for from had has have how i if in is it its many me more much my of on or our own so some than that the "
     "their them then there these they this those to too us was we were what when where which who whose why will with would you your days day weeks week months month ago passed "
-    "between after total together mentioned said say told tell gave different please suggest recommend also currently current now still".split())
-ELAPSED = re.compile(r"how many (day|week|month)s (?:ago|have passed since|has it been since|is it since)|how many (day|week|month)s .* since", re.IGNORECASE)
+    "between after total together mentioned said say told tell gave different please suggest recommend also currently current now still".split()
+)
+ELAPSED = re.compile(
+    r"how many (day|week|month)s (?:ago|have passed since|has it been since|is it since)|how many (day|week|month)s .* since",
+    re.IGNORECASE,
+)
 
 
 def stem(word: str) -> str:
@@ -54,7 +58,11 @@ class ExtractiveReader:
         """{"text", "declined", "evidence": numbers of items} of a question asked at an ISO date. `items` as Prompts.reader
         takes them; ties go to the later date, then to the later place."""
         wanted = Counter(terms(question))
-        found = [(n, item["date"] or "", sentence, set(terms(sentence))) for n, item in enumerate(items) for sentence in self._sentences(item)]
+        found = [
+            (n, item["date"] or "", sentence, set(terms(sentence)))
+            for n, item in enumerate(items)
+            for sentence in self._sentences(item)
+        ]
         seen = Counter(term for *_, have in found for term in have)
         weight = {term: math.log(1 + len(found) / (1 + seen[term])) for term in wanted}
         whole = sum(weight.values())
@@ -67,7 +75,11 @@ class ExtractiveReader:
         scored.sort(key=lambda row: (row[0], row[1], row[2]), reverse=True)
         best = scored[:LOOKED_AT]
         cosines = self._cosines(question, [row[4] for row in best])
-        ranked = sorted(([row[0] + 0.4 * cosine, *row[1:], cosine] for row, cosine in zip(best, cosines)), key=lambda row: (round(row[0], 4), row[1], row[2]), reverse=True)
+        ranked = sorted(
+            ([row[0] + 0.4 * cosine, *row[1:], cosine] for row, cosine in zip(best, cosines)),
+            key=lambda row: (round(row[0], 4), row[1], row[2]),
+            reverse=True,
+        )
         first = ranked[0]
         if first[5] < (0.3 if first[6] >= CLOSE else ENOUGH):
             return {"text": DECLINED, "declined": True, "evidence": []}
@@ -75,7 +87,11 @@ class ExtractiveReader:
         given.sort(key=lambda row: (row[1], row[2]))
         lines = [f"[{shown(row[1]) if row[1] else NO_DATE}] {row[4]}" for row in given]
         elapsed = self._elapsed(question, asked, first[1])
-        return {"text": "\n".join(([elapsed] if elapsed else []) + lines), "declined": False, "evidence": sorted({row[3] for row in given})}
+        return {
+            "text": "\n".join(([elapsed] if elapsed else []) + lines),
+            "declined": False,
+            "evidence": sorted({row[3] for row in given}),
+        }
 
     def _sentences(self, item: dict[str, Any]) -> list[str]:
         texts = [text for _, text in item["turns"]] if "turns" in item else [item["text"]]
@@ -86,7 +102,10 @@ class ExtractiveReader:
             return [0.0] * len(texts)
         from kiokulab import embed
 
-        return [float(value) for value in embed.similarities(self.embedder.encode([question])[0], self.embedder.encode(texts))]
+        return [
+            float(value)
+            for value in embed.similarities(self.embedder.encode([question])[0], self.embedder.encode(texts))
+        ]
 
     def _elapsed(self, question: str, asked: str, date: str) -> str | None:
         """How long ago the best sentence was said, where that is what the question asks."""
@@ -96,5 +115,9 @@ class ExtractiveReader:
         now, then = datetime.fromisoformat(asked), datetime.fromisoformat(date)
         kind = unit.group(1) or unit.group(2)
         days = (now.date() - then.date()).days
-        n = {"day": days, "week": round(days / 7), "month": (now.year - then.year) * 12 + now.month - then.month - (now.day < then.day)}[kind.lower()]
+        n = {
+            "day": days,
+            "week": round(days / 7),
+            "month": (now.year - then.year) * 12 + now.month - then.month - (now.day < then.day),
+        }[kind.lower()]
         return f"{n} {kind.lower()}{'' if n == 1 else 's'} ago."

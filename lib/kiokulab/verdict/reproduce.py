@@ -23,7 +23,10 @@ from kiokulab.params import root
 from kiokulab.verdict import grade, sample
 
 JUDGED = "longmemeval/judged/hunk0724_{}.gpt-4o-mini.jsonl"
-MANIFEST, GOLD = "longmemeval/derived/longmemeval_s_500_manifest.csv", "longmemeval/raw/amb_longmemeval_s_queries.json.gz"
+MANIFEST, GOLD = (
+    "longmemeval/derived/longmemeval_s_500_manifest.csv",
+    "longmemeval/raw/amb_longmemeval_s_queries.json.gz",
+)
 
 
 def part(shared: Path) -> tuple[str, list[str]]:
@@ -39,18 +42,30 @@ def part(shared: Path) -> tuple[str, list[str]]:
     lines.append(f"{'':<58}{'published':>22}{'computed':>22}")
     for row in published["intervals"]:
         found = stats.wilson(row["k"], row["n"])
-        line(f"{row['system']}: {row['k']}/{row['n']}, in percent", f"{row['rate']:.1f}  {row['low']:.1f} to {row['high']:.1f}",
-             f"{100 * found.rate:.1f}  {100 * found.low:.1f} to {100 * found.high:.1f}")
+        line(
+            f"{row['system']}: {row['k']}/{row['n']}, in percent",
+            f"{row['rate']:.1f}  {row['low']:.1f} to {row['high']:.1f}",
+            f"{100 * found.rate:.1f}  {100 * found.low:.1f} to {100 * found.high:.1f}",
+        )
     seats = published["sample"]
-    line(f"{seats['n']} of {sum(seats['types'].values())} questions by type", ", ".join(map(str, seats["seats"].values())),
-         ", ".join(str(sample.quotas(seats["types"], seats["n"])[kind]) for kind in seats["seats"]))
+    line(
+        f"{seats['n']} of {sum(seats['types'].values())} questions by type",
+        ", ".join(map(str, seats["seats"].values())),
+        ", ".join(str(sample.quotas(seats["types"], seats["n"])[kind]) for kind in seats["seats"]),
+    )
     for row in published["judged_runs"]:
         path = shared / JUDGED.format(row["run"])
         if not path.is_file() or not (shared / MANIFEST).is_file():
-            lines.append(f"{row['run']}: not computed, {path.name} or the table of questions is not under {shared.name}/")
+            lines.append(
+                f"{row['run']}: not computed, {path.name} or the table of questions is not under {shared.name}/"
+            )
             continue
         found = judged_run(path, shared)
-        for name, value in (("overall", found["overall"]["rate"]), ("task-averaged", found["task_averaged"]), ("abstention", found["abstention"]["rate"])):
+        for name, value in (
+            ("overall", found["overall"]["rate"]),
+            ("task-averaged", found["task_averaged"]),
+            ("abstention", found["abstention"]["rate"]),
+        ):
             line(f"{row['run']}, {name}", f"{row[name]:.4f}", f"{value:.4f}")
     measured = yaml.safe_load((root() / "data" / "verdict" / "rule-grader.yml").read_text(encoding="utf-8"))["runs"]
     for name, row in measured.items():
@@ -58,7 +73,11 @@ def part(shared: Path) -> tuple[str, list[str]]:
             lines.append(f"rule grader on {name}: not measured again, the answers are not under {shared.name}/")
             continue
         found = rule_grader_on(name, shared)
-        line(f"rule grader against the labels of {name}", f"{row['agree']}/{row['n']} kappa {row['kappa']:.2f}", f"{found['agree']}/{found['n']} kappa {found['kappa']:.2f}")
+        line(
+            f"rule grader against the labels of {name}",
+            f"{row['agree']}/{row['n']} kappa {row['kappa']:.2f}",
+            f"{found['agree']}/{found['n']} kappa {found['kappa']:.2f}",
+        )
     return "\n".join(lines), wrong
 
 
@@ -70,7 +89,10 @@ def types_of(shared: Path) -> dict[str, str]:
 def judged_run(path: Path, shared: Path) -> dict[str, Any]:
     """Official metrics of a log of the official evaluation (question_id, autoeval_label)."""
     types = types_of(shared)
-    return grade.accuracy({"id": row["question_id"], "type": types[row["question_id"]], "correct": row["autoeval_label"]["label"]} for row in read_jsonl(path))
+    return grade.accuracy(
+        {"id": row["question_id"], "type": types[row["question_id"]], "correct": row["autoeval_label"]["label"]}
+        for row in read_jsonl(path)
+    )
 
 
 def rule_grader_on(name: str, shared: Path) -> dict[str, Any]:
@@ -84,5 +106,10 @@ def rule_grader_on(name: str, shared: Path) -> dict[str, Any]:
         found, _ = grade.rule_grade(types[identity], "_abs" in identity, gold[identity], row["hypothesis"])
         if found is not None:
             pairs.append((found, row["autoeval_label"]["label"]))
-    return {"n": len(pairs), "agree": sum(a == b for a, b in pairs), "lenient": sum(a and not b for a, b in pairs), "strict": sum(b and not a for a, b in pairs),
-            "kappa": round(stats.kappa(*zip(*pairs)).value, 4)}
+    return {
+        "n": len(pairs),
+        "agree": sum(a == b for a, b in pairs),
+        "lenient": sum(a and not b for a, b in pairs),
+        "strict": sum(b and not a for a, b in pairs),
+        "kappa": round(stats.kappa(*zip(*pairs)).value, 4),
+    }

@@ -53,7 +53,9 @@ def from_file(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> list[str]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the id file cannot be read ({type(error).__name__})", str(path), "One question_id a line") from None
+        raise InputError(
+            f"the id file cannot be read ({type(error).__name__})", str(path), "One question_id a line"
+        ) from None
     for number, line in enumerate(text.split("\n"), 1):
         identity = line.split("#")[0].strip()
         if not identity:
@@ -61,7 +63,9 @@ def from_file(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> list[str]:
         if identity not in known:
             raise InputError(f"question {identity!r} is not in the data", f"{path}:{number}")
         if identity in chosen:
-            raise InputError(f"question {identity!r} stands twice", f"{path}:{number}", f"First in line {chosen[identity]}")
+            raise InputError(
+                f"question {identity!r} stands twice", f"{path}:{number}", f"First in line {chosen[identity]}"
+            )
         chosen[identity] = number
     if not chosen:
         raise InputError("the file names no question", str(path))
