@@ -33,7 +33,7 @@ $(error EXTRAS may be: embeddings)
 endif
 KIT := $(PY) -m kiokulab
 
-.PHONY: help active env kioku drift emem verdict data-longmemeval test verify replay judge cost dataset contract systems reproduce bench notebook doctor clean
+.PHONY: help active env kioku drift emem verdict data-longmemeval test verify replay judge cost dataset contract systems reproduce compare report publish explore teach test-browser bench notebook doctor clean
 
 help: ## this list
 	@echo "Kioku Lab: benchmarks of AI agents' memory, as notebooks that stay as receipts."
@@ -107,6 +107,25 @@ system-%: $(READY) ## make a memory system's own environment (made on first use 
 reproduce: $(READY) ## compute the published figures again
 #> make reproduce TRACK=kioku
 	@$(KIT) reproduce --from-make
+
+compare: $(READY) ## compare all runs: tables, paired tests, ranks, who is left out and why
+	@$(KIT) compare --from-make
+
+report: $(READY) ## make the static site of all published runs
+	@$(KIT) report --from-make
+
+publish: $(READY) ## copy a finished run, verified, to outputs/published/
+#> make publish RUN=outputs/kioku/v0.1/vector/0123456789ab
+	@$(KIT) publish --from-make
+
+explore: $(READY) ## open the explorer in JupyterLab: from a figure to the utterance and the ledger
+	@$(KIT) explore
+
+teach: $(READY) ## run the six lessons of notebooks/teach/ and their checks
+	@$(KIT) teach
+
+test-browser: $(READY) ## look at explorer and site with Debian's Chromium (apt install chromium chromium-driver)
+	@$(PY) -m pytest tests/browser -rs
 
 bench: $(READY) ## measure the kit's own speed
 	@$(KIT) bench --from-make

@@ -94,6 +94,12 @@ def _parser() -> argparse.ArgumentParser:
     system.add_argument("name")
     reproduce = command("reproduce", reproduce_command, "compute the published figures again")
     reproduce.add_argument("--track")
+    command("compare", compare_command, "compare all runs of outputs/: tables, tests, ranks, and who is left out")
+    command("report", report_command, "make the static site of all published runs")
+    publish = command("publish", publish_command, "copy finished, verified runs to outputs/published/")
+    publish.add_argument("run", nargs="*", help="run folders")
+    command("explore", explore_command, "open the explorer in JupyterLab: from a figure to the utterance and the ledger, and back")
+    command("teach", teach_command, "run the six lessons and check that their exercises can fail and be solved")
     command("bench", bench_command, "measure the kit's own speed")
     clean = command("clean", clean_command, "take away caches and runs that did not finish (ALL=1: every run, .venv and .envs too)")
     clean.add_argument("--all", action="store_true")
@@ -263,12 +269,12 @@ def _short(path: Path) -> str:
 
 def verify_command(options: argparse.Namespace) -> int:
     """Check each run; the first one that fails ends the command with 6."""
-    from kiokulab import receipts
+    from kiokulab import receipts, site
 
     if not options.run:
         raise InputError("which run?", "RUN", "For example make verify RUN=outputs/kioku/v0.1/vector/<run-id>")
     for folder in options.run:
-        receipt = receipts.verify(folder)
+        receipt = receipts.verify(site.opened(folder))  # a published run is an archive, checked whole
         note = "" if receipt.status == "finished" else f" ({receipt.status}: {receipt.reason})"
         files = sum(len(step.outputs) for step in receipt.steps)
         print(f"verified: {folder}: {len(receipt.steps)} steps, {files} files, figures derived again{note}")
@@ -401,6 +407,53 @@ def reproduce_command(options: argparse.Namespace) -> int:
     """The published arithmetic again, of one track or all; exit 6 where a figure differs."""
     importlib.import_module("kiokulab.reproduce").reproduce(options.track or "all")
     return 0
+
+
+def compare_command(options: argparse.Namespace) -> int:
+    """All runs compared; exit 3 where a table is refused because its oracle falls short."""
+    from kiokulab import compare
+    from kiokulab.params import outputs_root
+
+    found = compare.run_notebook(outputs_root())
+    print(compare.summary(found))
+    print(f"\npage: {_short(outputs_root() / 'compare' / 'compare.html')}")
+    return 3 if any(table["refused"] for table in found["tables"]) else 0
+
+
+def report_command(options: argparse.Namespace) -> int:
+    """The static site of all published runs, in outputs/site/."""
+    from kiokulab import site
+    from kiokulab.params import outputs_root
+
+    pages = site.build(outputs_root() / "published", outputs_root() / "site")
+    print(f"{len(pages)} pages: {_short(outputs_root() / 'site' / 'index.html')}")
+    return 0
+
+
+def publish_command(options: argparse.Namespace) -> int:
+    """Each run, verified, copied and verified again where it then lies."""
+    from kiokulab import site
+    from kiokulab.params import outputs_root
+
+    if not options.run:
+        raise InputError("which run?", "RUN", "For example make publish RUN=outputs/kioku/v0.1/vector/<run-id>")
+    for folder in [part for text in options.run for part in text.split()]:
+        print(f"published: {_short(site.publish(folder, outputs_root() / 'published'))}")
+    return 0
+
+
+def explore_command(options: argparse.Namespace) -> int:
+    """JupyterLab with the explorer open."""
+    from kiokulab.params import root
+
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", str(root() / "notebooks" / "explore.ipynb")])
+
+
+def teach_command(options: argparse.Namespace) -> int:
+    """Every lesson, its exercises unfilled (their checks must fail) and its solutions (they must pass)."""
+    from kiokulab import teach
+
+    return teach.main()
 
 
 def bench_command(options: argparse.Namespace) -> int:
