@@ -1,4 +1,5 @@
-"""The verdict track: does an agent with this memory answer right, at what cost and delay? LongMemEval under MemVerdict's rules."""
+"""The verdict track: does an agent with this memory answer right, at what cost and delay? LongMemEval under
+MemVerdict's rules."""
 
 TYPES = (
     "single-session-user",

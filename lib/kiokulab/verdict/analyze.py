@@ -1,8 +1,10 @@
-"""Step 4: figures from judgements. Pure functions from rows to metrics.json; wall times are in latency.json, other runs in
+"""Step 4: figures from judgements. Pure functions from rows to metrics.json; wall times are in latency.json, other
+runs in
 comparison.json.
 
 metrics.json:
-  accuracy    overall, by_type, abstention: {"k","n","rate","low","high","not_judged"} with Wilson intervals; task_averaged:
+  accuracy    overall, by_type, abstention: {"k","n","rate","low","high","not_judged"} with Wilson intervals;
+              task_averaged:
               unweighted mean of the types that are there, interval by bootstrap over questions inside each type.
               Abstention questions count in their type and overall too. Missing answers are wrong.
   without_disputed   the same overall figure without the questions whose gold answer is disputed, and their ids
@@ -44,7 +46,8 @@ ALIKE = (
     "prompts",
     "rules_version",
 )  # or two runs are not compared
-# a memory system asks in one role whether it is fed or searched: what it asks stands under ingest unless its calls say otherwise
+# a memory system asks in one role whether it is fed or searched: what it asks stands under ingest unless its calls
+# say otherwise
 PARTS = {"ingest": ("system", "ingest"), "retrieve": ("retrieve",), "answer": ("reader",)}
 
 
@@ -66,7 +69,8 @@ def rate(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def task_average(rows: Sequence[Mapping[str, Any]], resamples: int, seed: int) -> dict[str, Any]:
-    """Unweighted mean over the types that have judged questions, with its bootstrap interval (questions drawn inside types)."""
+    """Unweighted mean over the types that have judged questions, with its bootstrap interval (questions drawn inside
+    types)."""
     judged = [row for row in rows if row["verdict"] != "not_judged"]
     present = [kind for kind in TYPES if any(row["type"] == kind for row in judged)]
     if not present:
@@ -155,7 +159,8 @@ def _plain(found: stats.Rate) -> dict[str, Any]:
 
 
 def sessions_shown(question: Question, context: Mapping[str, Any]) -> set[str] | None:
-    """Opaque ids of the sessions that a context shows. For a memory's texts: those of which a whole turn is in the text, or
+    """Opaque ids of the sessions that a context shows. For a memory's texts: those of which a whole turn is in the
+    text, or
     which hold the text; None where no text can be traced, because the system rewords."""
     if context["kind"] == "history":
         return {row["session"] for row in context["items"]}
@@ -174,7 +179,8 @@ def sessions_shown(question: Question, context: Mapping[str, Any]) -> set[str] |
 
 
 def retrieval(pairs: Iterable[tuple[Question, Mapping[str, Any]]]) -> dict[str, Any]:
-    """recall_any and recall_all: of the questions that have labelled sessions and are no abstention, in how many one, or
+    """recall_any and recall_all: of the questions that have labelled sessions and are no abstention, in how many one,
+    or
     every, labelled session came through. `untraced`: questions where a system's texts could not be traced to sessions.
     """
     some = every = n = untraced = 0
@@ -198,8 +204,10 @@ def retrieval(pairs: Iterable[tuple[Question, Mapping[str, Any]]]) -> dict[str, 
 
 
 def cost(calls: Iterable[Mapping[str, Any]], questions: int) -> dict[str, Any] | None:
-    """Dollars per 1,000 questions from the record of calls: {part: {"billed", "list", "calls", "not_priced"}}, sums by Decimal.
-    Judges are apart and in no total. None where no model was called. A price that is not known makes the sum partial, and
+    """Dollars per 1,000 questions from the record of calls: {part: {"billed", "list", "calls", "not_priced"}}, sums
+    by Decimal.
+    Judges are apart and in no total. None where no model was called. A price that is not known makes the sum partial,
+    and
     `not_priced` says in how many calls; it is never a zero."""
     sums: dict[str, dict[str, Any]] = {}
     for call in calls:
@@ -230,7 +238,8 @@ def cost(calls: Iterable[Mapping[str, Any]], questions: int) -> dict[str, Any] |
 
 
 def recorded_calls(folder: Path) -> list[dict[str, Any]]:
-    """Role, billed and list cost of every recorded model call of a run; embeddings of the kit's own embedder cost nothing and
+    """Role, billed and list cost of every recorded model call of a run; embeddings of the kit's own embedder cost
+    nothing and
     are not in it. Attempts that failed are."""
     from kiokulab import calls, metering
 
@@ -243,7 +252,8 @@ def recorded_calls(folder: Path) -> list[dict[str, Any]]:
 
 
 def latency(events: Iterable[Mapping[str, Any]], answers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Seconds: to retrieve and answer one question, and to ingest one history; median and p90 with bootstrap intervals."""
+    """Seconds: to retrieve and answer one question, and to ingest one history; median and p90 with bootstrap
+    intervals."""
     ingest = [event["seconds"] for event in events if event["op"] == "ingest"]
     retrieve = {event["id"]: event["seconds"] for event in events if event["op"] == "retrieve"}
     answer = {event["id"]: event["seconds"] for event in answers}
@@ -272,7 +282,8 @@ def metrics(
     recall: Mapping[str, Any],
     spent: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """metrics.json of a run (see the module's head). `rows`: judgement rows of kind "answer"; `judge`: the row of kind "judge"."""
+    """metrics.json of a run (see the module's head). `rows`: judgement rows of kind "answer"; `judge`: the row of
+    kind "judge"."""
     from kiokulab.verdict import RULES_VERSION
 
     overall, contested, asked = rate(rows), head["disputed"], head["run"]
@@ -334,7 +345,8 @@ def rederive(folder: str | Path) -> dict[str, Any]:
 
 
 def run(folder: str | Path, params: VerdictParams) -> list[dict[str, Any]]:
-    """Step 4: metrics.json, latency.json, comparison.json, figures/, report.html and system.html. Returns a row a figure."""
+    """Step 4: metrics.json, latency.json, comparison.json, figures/, report.html and system.html. Returns a row a
+    figure."""
     from kiokulab.verdict import report
 
     folder = Path(folder)
@@ -439,7 +451,8 @@ def summary(folders: Iterable[str | Path]) -> str:
 
 
 def compare(folder: Path, beside: Sequence[Path]) -> dict[str, Any]:
-    """This run and those beside it that are alike in everything that must be: rates, pairs (exact McNemar, Holm over all
+    """This run and those beside it that are alike in everything that must be: rates, pairs (exact McNemar, Holm over
+    all
     pairs), Cochran's Q, and groups that cannot be told apart. Others are listed with what differs, and in no table."""
     mine = json.loads((folder / "metrics.json").read_bytes())
     runs, refused = {folder.parent.name: (mine, _verdicts(folder))}, {}
@@ -482,7 +495,8 @@ def _verdicts(folder: Path) -> dict[str, str]:
 
 
 def tests(verdicts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """Paired tests on the questions that all systems were judged on. `verdicts`: system -> id -> verdict, best system first."""
+    """Paired tests on the questions that all systems were judged on. `verdicts`: system -> id -> verdict, best system
+    first."""
     names = list(verdicts)
     shared = sorted(
         id
@@ -514,7 +528,8 @@ def tests(verdicts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
 
 
 def groups(alike: Mapping[str, set[str]], order: Sequence[str]) -> list[list[str]]:
-    """Largest sets of systems of which no two can be told apart (maximal cliques), best first. A system may stand in several:
+    """Largest sets of systems of which no two can be told apart (maximal cliques), best first. A system may stand in
+    several:
     not being distinguishable does not carry over."""
     found: list[set[str]] = []
 

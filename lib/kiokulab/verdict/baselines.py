@@ -1,4 +1,5 @@
-"""Baselines without any memory system: which sessions of a history a reader is shown. They keep nothing between questions."""
+"""Baselines without any memory system: which sessions of a history a reader is shown. They keep nothing between
+questions."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def words(text: str) -> list[str]:
 
 
 def bm25_scores(query: str, texts: Sequence[str]) -> np.ndarray:
-    """BM25 of `query` against each text, float64 (n,), rounded to 4 decimals. By bm25s where it is installed, else by the
+    """BM25 of `query` against each text, float64 (n,), rounded to 4 decimals. By bm25s where it is installed, else by
+    the
     same formula (Lucene's variant: idf = ln(1 + (n - df + 0.5) / (df + 0.5))) written out; the version says which."""
     rows, asked = [words(text) for text in texts], list(dict.fromkeys(words(query)))
     try:
@@ -66,7 +68,8 @@ def _own_bm25(rows: Sequence[Sequence[str]], asked: Sequence[str]) -> np.ndarray
 
 
 def select(name: str, question: Question, top: int, embedder: object = None) -> list[tuple[Session, float | None]]:
-    """The sessions that a reader is shown with their scores, best first. Raises ValueError for a name that is no baseline.
+    """The sessions that a reader is shown with their scores, best first. Raises ValueError for a name that is no
+    baseline.
 
     oracle-sessions gives what is labelled; for an abstention question that is what comes close, and never the answer.
     """

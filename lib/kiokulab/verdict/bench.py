@@ -1,6 +1,7 @@
 """The verdict part of `make bench`: how fast a big file is sampled, and what the kit itself costs a question.
 
-Each line is measured in a process of its own, whose peak memory the system tells (ru_maxrss). Files are made by `make_file`.
+Each line is measured in a process of its own, whose peak memory the system tells (ru_maxrss). Files are made by
+`make_file`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ SIZES = (500, 5000)  # questions of small histories: the time must grow in propo
 
 
 def make_file(path: Path, megabytes: float = 0.0, questions: int = 500, sessions: int = 48, turns: int = 10) -> Path:
-    """A file in the official shape with invented words: `questions` records, as large together as asked (0: turns of 20 words)."""
+    """A file in the official shape with invented words: `questions` records, as large together as asked (0: turns of
+    20 words)."""
     draw = random.Random(1)
     vocabulary = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(3, 9))) for _ in range(5000)]
     letters = megabytes * 1e6 / questions / sessions / turns - 60 if megabytes else 130
@@ -95,7 +97,8 @@ found = {"n": n, "steps": steps, "cpu": cpu}
 
 
 def lines(only_small: bool = False) -> list[str]:
-    """The table's lines. Without the 23 genuine questions beside the repository, the second part runs on the kit's own sample."""
+    """The table's lines. Without the 23 genuine questions beside the repository, the second part runs on the kit's
+    own sample."""
     from kiokulab.params import root
     from kiokulab.reproduce import shared_folder
 

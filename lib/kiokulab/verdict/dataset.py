@@ -60,7 +60,8 @@ class Question:
 
 
 def parse_date(text: Any, where: str) -> str:
-    """`2023/05/30 (Tue) 21:48` as ISO 8601 in UTC. strptime's %a would depend on the locale; nothing falls back to now."""
+    """`2023/05/30 (Tue) 21:48` as ISO 8601 in UTC. strptime's %a would depend on the locale; nothing falls back to
+    now."""
     found = _DATE.fullmatch(text) if isinstance(text, str) else None
     if not found:
         raise InputError(f"{text!r} is not a date like 2023/05/30 (Tue) 21:48", where)
@@ -71,7 +72,8 @@ def parse_date(text: Any, where: str) -> str:
 
 
 def show_date(iso: str) -> str:
-    """ISO 8601 back to the file's own spelling, which is what a reader is shown. Weekday names are English everywhere."""
+    """ISO 8601 back to the file's own spelling, which is what a reader is shown. Weekday names are English
+    everywhere."""
     when = datetime.fromisoformat(iso)
     return f"{when:%Y/%m/%d} ({('Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun')[when.weekday()]}) {when:%H:%M}"
 
@@ -150,7 +152,8 @@ def _records(file: BinaryIO, source: str) -> Iterator[Any]:
 
 
 def identify(path: str | Path, label: str = "") -> tuple[str, str, bool]:
-    """(sha256, name, official). An unknown file is allowed only with a label, so that no score is taken for another's."""
+    """(sha256, name, official). An unknown file is allowed only with a label, so that no score is taken for
+    another's."""
     from kiokulab.files import sha256_file
 
     path = Path(path)
@@ -195,7 +198,8 @@ def manifest(path: str | Path) -> list[dict[str, Any]]:
 
 
 def stream(path: str | Path, wanted: set[str] | None = None) -> Iterator[Question]:
-    """Questions in file order, one in memory at a time; only those in `wanted` where given (the others are not checked)."""
+    """Questions in file order, one in memory at a time; only those in `wanted` where given (the others are not
+    checked)."""
     path = Path(path)
     with open(path, "rb") as file:
         for position, record in enumerate(_records(file, path.name)):

@@ -57,7 +57,8 @@ def load_edition(edition: str) -> Path:
 
 
 def as_row(question: Question) -> dict[str, Any]:
-    """A question as its row of dataset.jsonl. Labels (type, evidence) are for the harness; systems see the sessions alone."""
+    """A question as its row of dataset.jsonl. Labels (type, evidence) are for the harness; systems see the sessions
+    alone."""
     return {
         "kind": "question",
         "id": question.id,
@@ -93,7 +94,8 @@ def read(folder: Path) -> tuple[dict[str, Any], Iterator[Question]]:
 
 
 def overview(folder: Path, longest: int = 8) -> tuple[list[Question], list[dict[str, Any]]]:
-    """(one question of each type and of each type's abstention, sizes of the longest histories), one question in memory at a
+    """(one question of each type and of each type's abstention, sizes of the longest histories), one question in
+    memory at a
     time; the examples keep no history."""
     examples: dict[tuple[str, bool], Question] = {}
     sizes = []
@@ -147,7 +149,8 @@ def disputed(params: VerdictParams) -> dict[str, str]:
 
 
 def draw(params: VerdictParams) -> tuple[Path, dict[str, Any]]:
-    """The file of a run, and the head row of its dataset.jsonl: source, counts, the drawn ids and their digest, and what of the
+    """The file of a run, and the head row of its dataset.jsonl: source, counts, the drawn ids and their digest, and
+    what of the
     parameters the figures need, so that the files of a run say all that its figures are derived from."""
     path, known = source(params)
     rows = dataset.manifest(path)

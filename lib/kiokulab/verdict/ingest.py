@@ -1,14 +1,18 @@
 """Step 2: each history goes into a memory of its own, and the memory is asked.
 
-One question is one unit: an empty store is opened, every session goes in with the clock at its date, the system settles,
-the clock is set to the question's date (which may lie before a session of the same day), the system is asked, its store is
+One question is one unit: an empty store is opened, every session goes in with the clock at its date, the system
+settles,
+the clock is set to the question's date (which may lie before a session of the same day), the system is asked, its
+store is
 listed, closed and removed. A unit has a process of its own; one that hangs is ended with its children at its limit.
 
-Baselines of this track keep nothing from one question to the next. They share this process; the parameters in the receipt
+Baselines of this track keep nothing from one question to the next. They share this process; the parameters in the
+receipt
 say so (`isolation`).
 
 What an adapter is fed carries no label: session ids are running numbers, `has_answer` was taken away in step 1.
-Dates: `native` and `clock` systems get them with each call; a `text` system gets a first line with the date, in the file's
+Dates: `native` and `clock` systems get them with each call; a `text` system gets a first line with the date, in the
+file's
 own spelling; a `none` system gets no date but the call's own argument.
 """
 
@@ -40,7 +44,8 @@ MEMORY_OF_A_UNIT = 0.5  # share of this machine's memory that one process of a u
 
 
 def items(session: Session, feeds: str, dates: str) -> Iterator[Item]:
-    """A session in the unit that the adapter declares. Empty turns are left out; an answer that nobody asked for (filler may
+    """A session in the unit that the adapter declares. Empty turns are left out; an answer that nobody asked for
+    (filler may
     begin with one) and a question that nobody answered have an empty other side. Raises InputError for an unknown unit.
     """
     turns = [turn for turn in session.turns if turn.text.strip()]
@@ -71,7 +76,8 @@ def items(session: Session, feeds: str, dates: str) -> Iterator[Item]:
 
 
 def ask_baseline(name: str, question: Question, params: VerdictParams, embedder: Any) -> dict[str, list[dict]]:
-    """Rows of one question for a baseline: which sessions a reader is shown, best first. The texts stay in dataset.jsonl."""
+    """Rows of one question for a baseline: which sessions a reader is shown, best first. The texts stay in
+    dataset.jsonl."""
     start = time.perf_counter()
     chosen = baselines.select(name, question, params.top_sessions, embedder)
     seconds = time.perf_counter() - start
@@ -228,7 +234,8 @@ def _run_baseline(folder: Path, name: str, params: VerdictParams) -> dict[str, d
 
 
 def plan(folder: Path, name: str, params: VerdictParams, places: dict[str, int]) -> list[dict[str, Any]]:
-    """The units of a system's run, in order. Raises InputError for an id that cannot name a file, a setting or an embedder."""
+    """The units of a system's run, in order. Raises InputError for an id that cannot name a file, a setting or an
+    embedder."""
     settings = dict(params.settings)
     declared = describe_system(name, settings)
     if "embedder" in declared["settings"]:  # the kit's own stores search with the run's embedder
@@ -308,7 +315,8 @@ def _run_system(
 
 
 def stored(folder: str | os.PathLike, shown: int = 8) -> tuple[str, list[dict[str, Any]]]:
-    """(one sentence on how many texts the stores of a run hold and from which years, the first of them), one row in memory
+    """(one sentence on how many texts the stores of a run hold and from which years, the first of them), one row in
+    memory
     at a time: a memory that keeps everything holds as much as the data."""
     count, years, first = 0, set(), []
     for _, row in iterate_jsonl(Path(folder) / "memories.jsonl"):

@@ -1,6 +1,7 @@
 """Step 3: each question is answered from what came through, and the answer is graded.
 
-With models, calls are in flight across questions; each question's result is one file, written when it is complete, and is
+With models, calls are in flight across questions; each question's result is one file, written when it is complete,
+and is
 where a stopped run goes on. One attempt a question: an answer is never asked for again because it was wrong.
 
 What counts as what (`verdict` of a judgement row):
@@ -147,7 +148,8 @@ def _asked(question: Question, text: str, said: wording.Prompts, ask: models.Ask
 
 
 def pairs(folder: Path) -> Iterator[tuple[Question, dict[str, Any]]]:
-    """Questions with their contexts, in order, one in memory at a time. Raises InputError where the two files differ."""
+    """Questions with their contexts, in order, one in memory at a time. Raises InputError where the two files
+    differ."""
     contexts = iterate_jsonl(folder / "contexts.jsonl")
     for question in generate.read(folder)[1]:
         number, context = next(contexts, (0, {"id": None}))
@@ -161,9 +163,11 @@ def pairs(folder: Path) -> Iterator[tuple[Question, dict[str, Any]]]:
 
 
 def run(folder: str | Path, params: VerdictParams, ask: models.Ask | None = None) -> list[dict[str, Any]]:
-    """Step 3: answers.jsonl, judgements.jsonl (its first row says who judged) and answer-events.jsonl. Returns a row a verdict.
+    """Step 3: answers.jsonl, judgements.jsonl (its first row says who judged) and answer-events.jsonl. Returns a row
+    a verdict.
 
-    `ask` stands in for the models (tests, bench). Raises InputError for prompts that cannot be used, BudgetReached where
+    `ask` stands in for the models (tests, bench). Raises InputError for prompts that cannot be used, BudgetReached
+    where
     money ran out: what was answered is kept.
     """
     folder = Path(folder)
@@ -205,8 +209,10 @@ def run(folder: str | Path, params: VerdictParams, ask: models.Ask | None = None
 def _in_order(
     work_items: Iterator[tuple[Question, dict]], work: Any, where: Path, at_a_time: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(id, result) of every question: kept ones from their files, new ones as they come, `at_a_time` in flight. A result with
-    models is written as soon as it is there; one in which a judge gave no verdict is not kept, so that the next run asks again.
+    """(id, result) of every question: kept ones from their files, new ones as they come, `at_a_time` in flight. A
+    result with
+    models is written as soon as it is there; one in which a judge gave no verdict is not kept, so that the next run
+    asks again.
     """
 
     def keep(identity: str, result: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -1,7 +1,8 @@
 """The official prompts, taken at run time from a checkout of the official repository that the user names.
 
 Nothing of that repository is in this kit. Two functions are read as source, checked to be nothing but string
-formatting, and run in a namespace that holds only what they need. Running code of a checkout is the user's decision; the
+formatting, and run in a namespace that holds only what they need. Running code of a checkout is the user's decision;
+the
 check keeps it to what the prompts need.
 """
 

@@ -13,7 +13,8 @@ from kiokulab.errors import InputError
 from kiokulab.files import digest, sha256_file
 from kiokulab.params import Params, root
 
-# Releases that are known by their sha256: the cleaned one of September 2025. Oracle's digest is published nowhere that we found.
+# Releases that are known by their sha256: the cleaned one of September 2025. Oracle's digest is published nowhere
+# that we found.
 KNOWN = {
     "d6f21ea9d60a0d56f34a05b609c79c88a451d2ae03597821ea3d5a9678c3a442": "LongMemEval-S, cleaned release",
     "9d79e5524794a2e6900a3aa9cb7d9152c5a3e8319c9a87c25494ba1eacee495f": "LongMemEval-M, cleaned release",
@@ -113,7 +114,8 @@ class VerdictParams(Params):
         return value if value in ("", "shipped") else str(Path(value).expanduser().resolve())
 
     def deciding(self) -> dict[str, Any]:
-        """As in `Params`; files stand for themselves by their content, and the time limit and the isolation decide too."""
+        """As in `Params`; files stand for themselves by their content, and the time limit and the isolation decide
+        too."""
         values = super().deciding()
         for name, path in (("data", self.data), ("ids", self.ids), ("disputed", self.disputed_file)):
             if path and not Path(path).is_file():

@@ -1,4 +1,5 @@
-"""The verdict run as pages: report.html (this command's systems side by side) and system.html (this system alone), and their
+"""The verdict run as pages: report.html (this command's systems side by side) and system.html (this system alone),
+and their
 parts one by one for the notebooks. What a model, a memory or a data file wrote is escaped by `page`."""
 
 from __future__ import annotations
@@ -356,7 +357,8 @@ def conditions(folder: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def note_of(system: str) -> str:
-    """The note beside an adapter: what was run, how its vendor feeds it and where that is said, what cannot be reached."""
+    """The note beside an adapter: what was run, how its vendor feeds it and where that is said, what cannot be
+    reached."""
     if system in BASELINES:
         return (HERE / "baselines.md").read_text(encoding="utf-8")
     from kiokulab import systems

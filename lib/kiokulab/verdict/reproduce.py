@@ -2,7 +2,8 @@
 
 1. The intervals that MemVerdict's page prints for its pilot, from the counts.
 2. The seats of its stratified sample of 30.
-3. Overall, task-averaged and abstention accuracy of two public runs of 500 judged answers, by the official arithmetic; the
+3. Overall, task-averaged and abstention accuracy of two public runs of 500 judged answers, by the official
+arithmetic; the
    labels lie in a folder `shared` beside the repository (or where $KIOKULAB_SHARED says) and are not part of it.
 4. How far the rule grader agrees with those labels (data/verdict/rule-grader.yml).
 """
@@ -30,7 +31,8 @@ MANIFEST, GOLD = (
 
 
 def part(shared: Path) -> tuple[str, list[str]]:
-    """(table, differences) from the public data under `shared`: what the other tracks' parts of `make reproduce` give. What is not there is said, never passed over."""
+    """(table, differences) from the public data under `shared`: what the other tracks' parts of `make reproduce`
+    give. What is not there is said, never passed over."""
     published = yaml.safe_load((root() / "data" / "published" / "memverdict.yml").read_text(encoding="utf-8"))
     lines, wrong = [], []
 

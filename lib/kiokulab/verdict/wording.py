@@ -1,4 +1,5 @@
-"""What a reader and a judge are asked: the official prompts from a checkout, else the kit's own, which say that they are."""
+"""What a reader and a judge are asked: the official prompts from a checkout, else the kit's own, which say that they
+are."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Prompts:
     warnings: list[str] = field(default_factory=list)
 
     def reader(self, question: Question, items: Sequence[dict[str, Any]], kind: str, stepwise: bool) -> str:
-        """The reader's prompt. `items`: {"date": ISO or None, "turns": [[role, text]]} of a history, or {"date", "text"}
+        """The reader's prompt. `items`: {"date": ISO or None, "turns": [[role, text]]} of a history, or {"date",
+        "text"}
         of facts, `kind` "history" or "facts". Chunks are put in the order of their dates; what has no date stands last.
         """
         ordered = sorted(
