@@ -1,6 +1,5 @@
 """Step 4: figures from judgements. Pure functions from rows to metrics.json; wall times are in latency.json, other
-runs in
-comparison.json.
+runs in comparison.json.
 
 metrics.json:
   accuracy    overall, by_type, abstention: {"k","n","rate","low","high","not_judged"} with Wilson intervals;
@@ -160,8 +159,7 @@ def _plain(found: stats.Rate) -> dict[str, Any]:
 
 def sessions_shown(question: Question, context: Mapping[str, Any]) -> set[str] | None:
     """Opaque ids of the sessions that a context shows. For a memory's texts: those of which a whole turn is in the
-    text, or
-    which hold the text; None where no text can be traced, because the system rewords."""
+    text, or which hold the text; None where no text can be traced, because the system rewords."""
     if context["kind"] == "history":
         return {row["session"] for row in context["items"]}
     turns = [
@@ -180,8 +178,8 @@ def sessions_shown(question: Question, context: Mapping[str, Any]) -> set[str] |
 
 def retrieval(pairs: Iterable[tuple[Question, Mapping[str, Any]]]) -> dict[str, Any]:
     """recall_any and recall_all: of the questions that have labelled sessions and are no abstention, in how many one,
-    or
-    every, labelled session came through. `untraced`: questions where a system's texts could not be traced to sessions.
+    or every, labelled session came through. `untraced`: questions where a system's texts could not be traced to
+    sessions.
     """
     some = every = n = untraced = 0
     for question, context in pairs:
@@ -207,8 +205,7 @@ def cost(calls: Iterable[Mapping[str, Any]], questions: int) -> dict[str, Any] |
     """Dollars per 1,000 questions from the record of calls: {part: {"billed", "list", "calls", "not_priced"}}, sums
     by Decimal.
     Judges are apart and in no total. None where no model was called. A price that is not known makes the sum partial,
-    and
-    `not_priced` says in how many calls; it is never a zero."""
+    and `not_priced` says in how many calls; it is never a zero."""
     sums: dict[str, dict[str, Any]] = {}
     for call in calls:
         role = call["role"]
@@ -239,8 +236,7 @@ def cost(calls: Iterable[Mapping[str, Any]], questions: int) -> dict[str, Any] |
 
 def recorded_calls(folder: Path) -> list[dict[str, Any]]:
     """Role, billed and list cost of every recorded model call of a run; embeddings of the kit's own embedder cost
-    nothing and
-    are not in it. Attempts that failed are."""
+    nothing and are not in it. Attempts that failed are."""
     from kiokulab import calls, metering
 
     return [
@@ -452,8 +448,8 @@ def summary(folders: Iterable[str | Path]) -> str:
 
 def compare(folder: Path, beside: Sequence[Path]) -> dict[str, Any]:
     """This run and those beside it that are alike in everything that must be: rates, pairs (exact McNemar, Holm over
-    all
-    pairs), Cochran's Q, and groups that cannot be told apart. Others are listed with what differs, and in no table."""
+    all pairs), Cochran's Q, and groups that cannot be told apart. Others are listed with what differs, and in no
+    table."""
     mine = json.loads((folder / "metrics.json").read_bytes())
     runs, refused = {folder.parent.name: (mine, _verdicts(folder))}, {}
     for place in beside:

@@ -42,8 +42,8 @@ def words(text: str) -> list[str]:
 
 def bm25_scores(query: str, texts: Sequence[str]) -> np.ndarray:
     """BM25 of `query` against each text, float64 (n,), rounded to 4 decimals. By bm25s where it is installed, else by
-    the
-    same formula (Lucene's variant: idf = ln(1 + (n - df + 0.5) / (df + 0.5))) written out; the version says which."""
+    the same formula (Lucene's variant: idf = ln(1 + (n - df + 0.5) / (df + 0.5))) written out; the version says
+    which."""
     rows, asked = [words(text) for text in texts], list(dict.fromkeys(words(query)))
     try:
         import bm25s

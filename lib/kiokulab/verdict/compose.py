@@ -2,9 +2,9 @@
 v0.1.
 
 Each question gets the sessions that matter to it and 11 to 15 of filler, drawn by hash (so that ten sessions are a
-choice), in the official record shape
-with the official file's traps: integer answers, ids that tell where the evidence lies, sessions that begin with the
-assistant, some histories not in the order of their dates, and one question dated before its evidence of the same day.
+choice), in the official record shape with the official file's traps: integer answers, ids that tell where the
+evidence lies, sessions that begin with the assistant, some histories not in the order of their dates, and one
+question dated before its evidence of the same day.
 """
 
 from __future__ import annotations

@@ -95,8 +95,7 @@ def read(folder: Path) -> tuple[dict[str, Any], Iterator[Question]]:
 
 def overview(folder: Path, longest: int = 8) -> tuple[list[Question], list[dict[str, Any]]]:
     """(one question of each type and of each type's abstention, sizes of the longest histories), one question in
-    memory at a
-    time; the examples keep no history."""
+    memory at a time; the examples keep no history."""
     examples: dict[tuple[str, bool], Question] = {}
     sizes = []
     for q in read(folder)[1]:
@@ -150,8 +149,7 @@ def disputed(params: VerdictParams) -> dict[str, str]:
 
 def draw(params: VerdictParams) -> tuple[Path, dict[str, Any]]:
     """The file of a run, and the head row of its dataset.jsonl: source, counts, the drawn ids and their digest, and
-    what of the
-    parameters the figures need, so that the files of a run say all that its figures are derived from."""
+    what of the parameters the figures need, so that the files of a run say all that its figures are derived from."""
     path, known = source(params)
     rows = dataset.manifest(path)
     if params.ids:

@@ -30,8 +30,8 @@ def strict_parse(reply: str | None) -> bool | None:
 
 def accuracy(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Official metrics from rows {"id", "type", "correct"}: overall (micro), task_averaged (unweighted mean of the
-    types
-    that are there), by_type and abstention, each with k and n. Abstention rows count in their type and overall too.
+    types that are there), by_type and abstention, each with k and n. Abstention rows count in their type and overall
+    too.
 
     `correct` must be a bool: what was not judged is decided before (headline: missing answers are wrong, and listed).
     """
@@ -103,14 +103,11 @@ def declines(text: str) -> bool:
 
 def rule_grade(question_type: str, abstention: bool, gold: str, response: str) -> tuple[bool | None, str]:
     """(verdict, why) without a model. Abstention: whether the answer declines. Preference rubrics: None, a rule
-    cannot read
-    them. Else every number of the gold answer must be in the answer and, of its other words, all where there are up
-    to four,
-    four in five where there are more; "… is also acceptable" gives further gold answers. Order and meaning are not
-    read:
+    cannot read them. Else every number of the gold answer must be in the answer and, of its other words, all where
+    there are up to four, four in five where there are more; "… is also acceptable" gives further gold answers. Order
+    and meaning are not read:
     a rule says yes to an answer that names the right thing among others. How far it agrees with a model that judged
-    the same
-    answers is measured (data/verdict/rule-grader.yml)."""
+    the same answers is measured (data/verdict/rule-grader.yml)."""
     if abstention:
         return declines(response), "declines" if declines(response) else "does not decline"
     if question_type == "single-session-preference":

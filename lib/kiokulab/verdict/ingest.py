@@ -1,19 +1,16 @@
 """Step 2: each history goes into a memory of its own, and the memory is asked.
 
 One question is one unit: an empty store is opened, every session goes in with the clock at its date, the system
-settles,
-the clock is set to the question's date (which may lie before a session of the same day), the system is asked, its
-store is
-listed, closed and removed. A unit has a process of its own; one that hangs is ended with its children at its limit.
+settles, the clock is set to the question's date (which may lie before a session of the same day), the system is
+asked, its store is listed, closed and removed. A unit has a process of its own; one that hangs is ended with its
+children at its limit.
 
 Baselines of this track keep nothing from one question to the next. They share this process; the parameters in the
-receipt
-say so (`isolation`).
+receipt say so (`isolation`).
 
 What an adapter is fed carries no label: session ids are running numbers, `has_answer` was taken away in step 1.
 Dates: `native` and `clock` systems get them with each call; a `text` system gets a first line with the date, in the
-file's
-own spelling; a `none` system gets no date but the call's own argument.
+file's own spelling; a `none` system gets no date but the call's own argument.
 """
 
 from __future__ import annotations
@@ -45,8 +42,8 @@ MEMORY_OF_A_UNIT = 0.5  # share of this machine's memory that one process of a u
 
 def items(session: Session, feeds: str, dates: str) -> Iterator[Item]:
     """A session in the unit that the adapter declares. Empty turns are left out; an answer that nobody asked for
-    (filler may
-    begin with one) and a question that nobody answered have an empty other side. Raises InputError for an unknown unit.
+    (filler may begin with one) and a question that nobody answered have an empty other side. Raises InputError for an
+    unknown unit.
     """
     turns = [turn for turn in session.turns if turn.text.strip()]
     if dates == "text" and turns:
@@ -316,8 +313,7 @@ def _run_system(
 
 def stored(folder: str | os.PathLike, shown: int = 8) -> tuple[str, list[dict[str, Any]]]:
     """(one sentence on how many texts the stores of a run hold and from which years, the first of them), one row in
-    memory
-    at a time: a memory that keeps everything holds as much as the data."""
+    memory at a time: a memory that keeps everything holds as much as the data."""
     count, years, first = 0, set(), []
     for _, row in iterate_jsonl(Path(folder) / "memories.jsonl"):
         count, first = count + 1, [*first, row] if len(first) < shown else first

@@ -1,8 +1,7 @@
 """Step 3: each question is answered from what came through, and the answer is graded.
 
 With models, calls are in flight across questions; each question's result is one file, written when it is complete,
-and is
-where a stopped run goes on. One attempt a question: an answer is never asked for again because it was wrong.
+and is where a stopped run goes on. One attempt a question: an answer is never asked for again because it was wrong.
 
 What counts as what (`verdict` of a judgement row):
 - right, wrong: by the official reading of the judge's words, or by rule; a strict reading is kept beside it.
@@ -167,8 +166,7 @@ def run(folder: str | Path, params: VerdictParams, ask: models.Ask | None = None
     a verdict.
 
     `ask` stands in for the models (tests, bench). Raises InputError for prompts that cannot be used, BudgetReached
-    where
-    money ran out: what was answered is kept.
+    where money ran out: what was answered is kept.
     """
     folder = Path(folder)
     said = wording.load(params)
@@ -210,9 +208,8 @@ def _in_order(
     work_items: Iterator[tuple[Question, dict]], work: Any, where: Path, at_a_time: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """(id, result) of every question: kept ones from their files, new ones as they come, `at_a_time` in flight. A
-    result with
-    models is written as soon as it is there; one in which a judge gave no verdict is not kept, so that the next run
-    asks again.
+    result with models is written as soon as it is there; one in which a judge gave no verdict is not kept, so that
+    the next run asks again.
     """
 
     def keep(identity: str, result: dict[str, Any]) -> tuple[str, dict[str, Any]]:

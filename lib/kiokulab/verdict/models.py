@@ -2,9 +2,8 @@
 
 Roles are "reader", "judge" and "panel-<n>"; which model stands behind a role, and with which settings, is decided here.
 Everything else in the track takes such a function, so that a test can give one of its own. The meter holds the key,
-retries what
-broke on the wire, keeps the record, and stops a run at its budget (meter.py); an answer that is in the record is
-never paid twice.
+retries what broke on the wire, keeps the record, and stops a run at its budget (meter.py); an answer that is in the
+record is never paid twice.
 """
 
 from __future__ import annotations
@@ -31,10 +30,9 @@ def roles(params: VerdictParams) -> dict[str, dict[str, Any]]:
     """Role -> {"model", "settings"}; empty for a run without models.
 
     Reader: the endpoint's defaults, as MemVerdict has it. Judge: the official settings (temperature 0, ten tokens)
-    for the
-    gpt-4o family they were made for. Panel and other judges: low effort, room to think, no temperature: reasoning
-    models refuse
-    the official settings, and ten tokens can be used up before a word is said. That is a stated deviation.
+    for the gpt-4o family they were made for. Panel and other judges: low effort, room to think, no temperature:
+    reasoning models refuse the official settings, and ten tokens can be used up before a word is said. That is a
+    stated deviation.
     """
     found: dict[str, dict[str, Any]] = {}
     if params.reader != "extractive":
@@ -97,9 +95,8 @@ def check(params: VerdictParams) -> None:
 @contextlib.contextmanager
 def session(folder: Path, params: VerdictParams, step: str) -> Iterator[Any]:
     """The meter for a step, None where it asks no model. Its record lies in units/<step>/ while the step is worked
-    on, and is put
-    in order at the top of the run folder at a good end. In a replay ($KIOKULAB_REPLAY) the other run's record answers
-    alone.
+    on, and is put in order at the top of the run folder at a good end. In a replay ($KIOKULAB_REPLAY) the other run's
+    record answers alone.
     """
     from kiokulab import calls, meter, metering
 
@@ -170,8 +167,7 @@ def connect(params: VerdictParams, folder: Path) -> Iterator[Ask | None]:
 
 def _words(answer: Any) -> str:
     """The words of an answer, as they are. Raises NoAnswer for a refusal or a filtered answer; an answer cut off at
-    its limit is
-    given as far as it goes, which is the official program's way with its ten tokens."""
+    its limit is given as far as it goes, which is the official program's way with its ten tokens."""
     choice = answer.choices[0] if answer.choices else None
     if choice is None or choice.message is None:
         raise NoAnswer("the answer has no choice")
@@ -192,8 +188,7 @@ def _typed(error: Any, model: str) -> Exception:
 
 def stopped(opened: Any) -> None:
     """After a fan-out over a metered step: raise BudgetReached where the budget stopped a call, VerificationFailed
-    where a replay
-    asked what is not recorded."""
+    where a replay asked what is not recorded."""
     from kiokulab.errors import VerificationFailed
 
     if opened is None:

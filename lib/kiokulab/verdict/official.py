@@ -2,8 +2,7 @@
 
 Nothing of that repository is in this kit. Two functions are read as source, checked to be nothing but string
 formatting, and run in a namespace that holds only what they need. Running code of a checkout is the user's decision;
-the
-check keeps it to what the prompts need.
+the check keeps it to what the prompts need.
 """
 
 from __future__ import annotations

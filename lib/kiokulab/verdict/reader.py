@@ -2,9 +2,8 @@
 
 The extractive reader gives at most three sentences of the context that have most of the question's words, each with its
 date, and declines where none has enough of them. It can count days from a date to the question; it cannot add,
-compare or
-advise. Its score is a measure of whether the right sentences came through, and no measure of an agent: every table
-says so.
+compare or advise. Its score is a measure of whether the right sentences came through, and no measure of an agent:
+every table says so.
 Bias: a context worded like the question does better, and a longer context is harder than a short one.
 """
 
@@ -58,8 +57,7 @@ class ExtractiveReader:
 
     def answer(self, question: str, asked: str, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """{"text", "declined", "evidence": numbers of items} of a question asked at an ISO date. `items` as
-        Prompts.reader
-        takes them; ties go to the later date, then to the later place."""
+        Prompts.reader takes them; ties go to the later date, then to the later place."""
         wanted = Counter(terms(question))
         found = [
             (n, item["date"] or "", sentence, set(terms(sentence)))

@@ -1,6 +1,5 @@
 """The verdict run as pages: report.html (this command's systems side by side) and system.html (this system alone),
-and their
-parts one by one for the notebooks. What a model, a memory or a data file wrote is escaped by `page`."""
+and their parts one by one for the notebooks. What a model, a memory or a data file wrote is escaped by `page`."""
 
 from __future__ import annotations
 

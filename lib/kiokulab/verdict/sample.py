@@ -17,8 +17,7 @@ def quotas(counts: Mapping[str, int], n: int) -> dict[str, int]:
     """Seats of each stratum: floor of the exact quota, then the largest remainders; ties by larger stratum, then name.
 
     `counts`: stratum -> items, `n`: items wanted in all. (Hamilton's method; MemVerdict: 500 -> 30 gives 8, 8, 5, 4,
-    3, 2.)
-    Raises InputError where there are fewer items than wanted.
+    3, 2.) Raises InputError where there are fewer items than wanted.
     """
     total = sum(counts.values())
     if not 0 < n <= total:
@@ -49,8 +48,7 @@ def draw(rows: Iterable[Mapping[str, Any]], n: int, seed: int) -> list[str]:
 
 def from_file(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Somebody else's sample: one id a line, `#` comments. Raises InputError with file:line for an id that is not in
-    the
-    data or stands twice."""
+    the data or stands twice."""
     known, chosen = {row["id"] for row in rows}, {}
     try:
         text = Path(path).read_text(encoding="utf-8")

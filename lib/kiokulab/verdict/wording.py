@@ -40,8 +40,8 @@ class Prompts:
 
     def reader(self, question: Question, items: Sequence[dict[str, Any]], kind: str, stepwise: bool) -> str:
         """The reader's prompt. `items`: {"date": ISO or None, "turns": [[role, text]]} of a history, or {"date",
-        "text"}
-        of facts, `kind` "history" or "facts". Chunks are put in the order of their dates; what has no date stands last.
+        "text"} of facts, `kind` "history" or "facts". Chunks are put in the order of their dates; what has no date
+        stands last.
         """
         ordered = sorted(
             items,
