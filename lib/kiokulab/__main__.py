@@ -431,14 +431,19 @@ def report_command(options: argparse.Namespace) -> int:
 
 
 def publish_command(options: argparse.Namespace) -> int:
-    """Each run, verified, copied and verified again where it then lies."""
+    """Each run, verified, copied and verified again where it then lies; then the README's table is written anew."""
     from kiokulab import site
-    from kiokulab.params import outputs_root
+    from kiokulab.files import write_atomic
+    from kiokulab.params import outputs_root, root
 
     if not options.run:
         raise InputError("which run?", "RUN", "For example make publish RUN=outputs/kioku/v0.1/vector/<run-id>")
     for folder in [part for text in options.run for part in text.split()]:
         print(f"published: {_short(site.publish(folder, outputs_root() / 'published'))}")
+    if outputs_root() == root() / "outputs":
+        readme = root() / "README.md"
+        write_atomic(readme, site.with_table(readme.read_text(encoding="utf-8"), site.readme_table(outputs_root() / "published")))
+        print("the table in README.md is that of the published runs")
     return 0
 
 

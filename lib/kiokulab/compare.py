@@ -663,7 +663,7 @@ def write(root: str | Path, out: str | Path, *, seed: int = 1, resamples: int = 
     def link(row: Mapping[str, Any], name: str | None = None) -> str | None:
         return f"{up}{row['folder']}/report.html" if (root / row["folder"] / "report.html").is_file() else None
 
-    body = "".join(f"<h2>{escaped(table['title'])}</h2><p>{QUESTIONS[table['track']].capitalize()}</p>{table_html(table, link)}" for table in result["tables"])
+    body = "".join(f"<h2>{escaped(table['title'])}</h2><p>{escaped(question(table['track']))}</p>{table_html(table, link)}" for table in result["tables"])
     body += "<h2>Left out</h2>" + part("left_out", left_out=result["left_out"])
     write_atomic(out / "comparison.json", dumps(result) + "\n")
     write_atomic(out / "compare.html", document("All runs compared", body, lead=LEAD))
@@ -680,6 +680,12 @@ def run_notebook(root: str | Path, notebook: str | Path | None = None) -> dict[s
         raise InputError("there is no run yet", str(root), "Make some first, for example make kioku")
     execute(notebook or checkout() / "notebooks" / "compare.ipynb", Path(root) / "compare" / "compare.ipynb", {"root": str(Path(root).resolve())}, shown=False)
     return json.loads((Path(root) / "compare" / "comparison.json").read_bytes())
+
+
+def question(track: str) -> str:
+    """What a track asks, as a sentence."""
+    said = QUESTIONS.get(track, track)
+    return said[:1].upper() + said[1:]
 
 
 def escaped(text: Any) -> str:

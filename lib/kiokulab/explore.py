@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,6 +70,7 @@ class Explorer:
         self.name = f"{receipt.system} · {receipt.edition} · {receipt.run[:6]}"
         self.metrics_file = json.loads((self.folder / "metrics.json").read_bytes())
         self.list: list[dict[str, Any]] = []
+        self._figures: dict[str, dict[str, int]] = {}
         (self._index_kioku if self.track == "kioku" else self._index_plain)()
         self.by_id = {item["id"]: item for item in self.list}
         self._groups: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
@@ -102,10 +104,13 @@ class Explorer:
     def figure(self, metric: str) -> dict[str, Any]:
         """k, n and not judged of a metric, counted from the items: what metrics.json must say as well (k counts hits: of
         `recall` the right ones, of `noise` the noisy ones)."""
+        if metric in self._figures:
+            return self._figures[metric]
         rows = self.items(metric, "everything")
         judged = [r for r in rows if r["good"] is not None]
         lower = self.track == "kioku" and metric not in ("recall", "update_applied", "check_questions")
-        return {"k": sum(r["good"] is not lower for r in judged), "n": len(judged), "not_judged": len(rows) - len(judged)}
+        self._figures[metric] = {"k": sum(r["good"] is not lower for r in judged), "n": len(judged), "not_judged": len(rows) - len(judged)}
+        return self._figures[metric]
 
     # --- kioku ---------------------------------------------------------------------------------------------------
 
@@ -279,15 +284,15 @@ class Explorer:
         if self.track == "drift":
             for n, r in enumerate(r for r in rows if r["kind"] == "task"):
                 good = r["passed"] is True
-                kind = RIGHT if good else "not attempted" if r["passed"] is None else plain(r["why"], 60) or "failed"
-                self._plain("success", f"{r['unit']}/{r['id']}/{n}", r, good, kind, r["unit"].split("-")[0], r["family"], r["asked"])
+                kind = RIGHT if good else "not attempted" if r["passed"] is None else re.sub(r"\d+", "n", plain(r["why"], 80)) or "failed"
+                self._plain(r["family"], f"{r['unit']}/{r['id']}/{n}", r, good, kind, r["unit"].split("-")[0], r["family"], r["asked"])
         elif self.track == "emem":
             for n, r in enumerate(rows):
                 self._plain(r["axis"], f"{r['id']}/{n}", r, bool(r["correct"]), RIGHT if r["correct"] else plain(r["why"], 60), "", r["id"], r.get("why") or "")
         else:
             for n, r in enumerate(r for r in rows if r.get("kind") == "answer"):
                 good = None if r["verdict"] == "not_judged" else r["verdict"] == "right"
-                self._plain("overall", f"{r['id']}/{n}", r, good, UNJUDGED if good is None else RIGHT if good else "no answer" if r.get("missing") else "wrong", "", r["type"], str(r.get("answer") or ""))
+                self._plain(r["type"], f"{r['id']}/{n}", r, good, UNJUDGED if good is None else RIGHT if good else "no answer" if r.get("missing") else "wrong", "", r["type"], str(r.get("answer") or ""))
 
     def _plain(self, metric: str, what: str, row: dict, good: bool | None, kind: str, language: str, about: str, text: Any) -> None:
         self.list.append({"id": f"{metric}:{what}", "metric": metric, "kind": kind, "good": good, "unit": row.get("unit", ""), "persona": "", "language": language if language in ("en", "ja") else "",

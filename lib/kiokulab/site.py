@@ -181,6 +181,7 @@ class _Site:
 
     def make(self, published: Path, folders: Sequence[Path]) -> None:
         runs = [(folder, read_receipt(folder)) for folder in folders]
+        runs.sort(key=lambda pair: (compare.TRACKS.index(pair[1].track) if pair[1].track in compare.TRACKS else 9, pair[1].edition, pair[1].system, pair[1].run))
         found = compare.compare(published)
         for folder, receipt in runs:
             self.run(folder, receipt)
@@ -196,7 +197,7 @@ class _Site:
         parts = []
         for track in dict.fromkeys(r.track for _, r in runs):
             tables = [t for t in found["tables"] if t["track"] == track]
-            parts.append(f'<h2><a href="{track}.html">{compare.escaped(track)}</a></h2><p>{compare.escaped(compare.QUESTIONS[track].capitalize())}</p>')
+            parts.append(f'<h2><a href="{track}.html">{compare.escaped(track)}</a></h2><p>{compare.escaped(compare.question(track))}</p>')
             parts += [("" if len(tables) == 1 else f"<h3>{compare.escaped(t['title'])}</h3>") + compare.part("bars", table=t) for t in tables]
         parts.append("<h2>All published runs</h2><ul class='cols'>" + "".join(
             f'<li><a href="{_run_path(r)}/index.html">{compare.escaped(r.system)}</a> <small>{compare.escaped(f"{r.track} {r.edition} {r.run[:6]}")}</small></li>' for _, r in runs) + "</ul>")
@@ -210,7 +211,7 @@ class _Site:
         out = [row for row in found["left_out"] if row["run"].startswith(track + "/")]
         body = "".join(f"<h2>{compare.escaped(t['title'])}</h2>{compare.table_html(t, _link(''))}{self.picture(t)}" for t in tables)
         self.page(f"{track}.html", f"{track}: all published runs", body + ("<h2>Left out</h2>" + compare.part("left_out", left_out=out) if out else ""),
-                  lead=compare.QUESTIONS[track].capitalize(), trail=[("Kioku Lab", "index.html"), (track, None)])
+                  lead=compare.question(track), trail=[("Kioku Lab", "index.html"), (track, None)])
 
     @staticmethod
     def picture(table: Mapping[str, Any]) -> str:
@@ -293,10 +294,13 @@ class _Site:
         unit = f"{person.id}/{x.route}"
         if unit not in x.units:
             return
-        link = lambda kind, key: f"{person.id}-ledger.html#{'u' if kind == 'utterance' else 'f'}-{key}"  # noqa: E731
+
+        def link(kind: str, key: str) -> str:
+            return f"{person.id}-ledger.html#{'u' if kind == 'utterance' else 'f'}-{key}"
+
         cases = [(f, x.of_fact(unit, f.id)) for f in person.facts]
         body = str(environment().get_template("lists.html").make_module({}).facts(
-            facts=[(f, items, case_html(x, items[0]["id"], link)) for f, items in cases if items], person=person))
+            facts=[(f, items, case_html(x, min(items, key=lambda i: i["good"] is not False)["id"], link)) for f, items in cases if items], person=person))
         self.page(f"{place}/{person.id}.html", f"{receipt.system}: {person.id}, fact by fact", body, trail=[*here, (person.id, None)])
         ledger = str(environment().get_template("lists.html").make_module({}).ledger(person=person, sessions=_sessions(x, person)))
         self.page(f"{place}/{person.id}-ledger.html", f"{person.id}: ledger and conversation", ledger, trail=[*here, (person.id, f"{person.id}.html"), ("ledger", None)])
@@ -328,9 +332,8 @@ def _link(up: str) -> Callable[[Mapping[str, Any], str | None], str | None]:
         place = f"{up}runs/{track}-{_slug(edition)}-{_slug(system)}-{run}"
         if name is None:
             return f"{place}/index.html"
-        # families and types are parts of one list; compression counts characters and has none
-        pages = {"drift": "success", "verdict": "overall"}
-        return f"{place}/{'index' if name == 'compression' else _slug(pages.get(track, name))}.html"
+        sums = {"compression", "success", "overall", "abstention"}  # of characters, or of all lists together: the run's page has them
+        return f"{place}/{'index' if name in sums else _slug(name)}.html"
 
     return link
 
