@@ -324,7 +324,7 @@ def test_with_a_checkout_every_prompt_is_its_own_and_every_result_says_so(two, t
 
 
 def test_an_empty_retrieval_survives_the_official_function_and_shows_nothing(two, tmp_path, stand_in):
-    said = wording.load(params(data=str(two)))
+    said = wording.load(params(data=str(two), **LIVE))
     question = next(generate.dataset.stream(two))
     for kind in ("history", "facts"):
         text = said.reader(question, [], kind, True)
@@ -347,9 +347,9 @@ def test_an_empty_retrieval_survives_the_official_function_and_shows_nothing(two
 
 
 def test_the_prompts_are_part_of_what_decides_a_run(two, stand_in, monkeypatch):
-    with_repo = params(data=str(two), label="x").deciding()
+    with_repo = params(data=str(two), **LIVE).deciding()
     monkeypatch.delenv("LONGMEMEVAL_REPO")
-    own = params(data=str(two), label="x").deciding()
+    own = params(data=str(two), **LIVE).deciding()
     assert (
         with_repo["prompts"] != own["prompts"]
         and own["prompts"].startswith("own ")
@@ -357,7 +357,8 @@ def test_the_prompts_are_part_of_what_decides_a_run(two, stand_in, monkeypatch):
     )
     monkeypatch.setenv("LONGMEMEVAL_REPO", "/nowhere")
     with pytest.raises(InputError, match="LONGMEMEVAL_REPO"):
-        params().deciding()
+        params(reader="llm:r").deciding()
+    assert params().deciding()["prompts"].startswith("none used")  # offline nobody is prompted, whatever the variable says
 
 
 def test_paths_are_not_what_a_run_is(two, tmp_path):

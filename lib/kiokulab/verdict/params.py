@@ -21,6 +21,7 @@ KNOWN = {
     "73bd0062c6a8116430698d7f9a4aa2c7a1a3fdbfe76fcacb110f90876df2227f": "23 genuine questions, partly re-assembled: not an official file",
 }
 EXTRACTIVE = "extractive"  # the built-in model
+NO_PROMPTS = "none used: no model reads or judges"
 MODEL = r"llm:\S+"
 SHIPPED = root() / "data" / "verdict" / "disputed.yml"
 HERE = Path(__file__).resolve().parent
@@ -136,8 +137,13 @@ class VerdictParams(Params):
             "unit_timeout_s": self.unit_timeout_s,
             "isolation": isolation(self.system),
             "official_repo": "",
-            "prompts": prompts_digest(self.official_repo),
+            "prompts": prompts_digest(self.official_repo) if self.asks_models else NO_PROMPTS,
         }
+
+    @property
+    def asks_models(self) -> bool:
+        """Whether a reader or a judge is a model: only then is a prompt used."""
+        return self.reader != "extractive" or self.judge != "rules" or bool(self.panel)
 
     @property
     def disputed_file(self) -> str:

@@ -14,7 +14,7 @@ import yaml
 from kiokulab.errors import InputError
 from kiokulab.verdict import official
 from kiokulab.verdict.dataset import Question, show_date
-from kiokulab.verdict.params import HERE, VerdictParams, prompts_digest
+from kiokulab.verdict.params import HERE, NO_PROMPTS, VerdictParams, prompts_digest
 
 NO_DATE = "date not known"
 
@@ -125,6 +125,8 @@ class Prompts:
 
 def load(params: VerdictParams) -> Prompts:
     """The prompts of a run. Raises InputError for a checkout that is not what the kit knows."""
+    if not params.asks_models:
+        return Prompts(NO_PROMPTS)
     digest = prompts_digest(params.official_repo)
     if params.official_repo:
         found = official.load(params.official_repo)
