@@ -301,7 +301,7 @@ def test_a_unit_that_begins_again_is_answered_from_the_record(live):
 
 
 def test_kill_minus_nine_in_the_middle_then_again_asks_nothing_twice(tmp_path):
-    server = FaultServer(delay_s=0.05)
+    server = FaultServer(delay_s=0.4)
     opening = meter.Opening(run="r", record=str(tmp_path / "calls.sqlite"), mode="live", upstream="", **{**FAST, "concurrency": 4})
     program = (
         "import sys, json, threading, httpx; from concurrent.futures import ThreadPoolExecutor; from kiokulab import meter\n"
@@ -319,11 +319,11 @@ def test_kill_minus_nine_in_the_middle_then_again_asks_nothing_twice(tmp_path):
         environment.pop(meter.METER, None)
         command = [sys.executable, "-c", program, argument]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True) as child:
-            answered = {child.stdout.readline().split()[0] for _ in range(12)}
+            answered = {child.stdout.readline().split()[0] for _ in range(6)}
             os.killpg(child.pid, signal.SIGKILL)  # the client and its meter at once
             answered |= {line.split()[0] for line in child.stdout if line.endswith("\n")}
         before = len(server.account)
-        assert 12 <= len(answered) < 40
+        assert 6 <= len(answered) < 40
         assert subprocess.run(command, env=environment, capture_output=True, timeout=60).returncode == 0
         asked_after = [row["body"]["messages"][0]["content"][1:] for row in server.account[before:]]
     assert not answered & set(asked_after) and len(asked_after) <= 40 - len(answered)

@@ -320,23 +320,31 @@ class MeteredRun:
         self._not_before = 0.0
         self._next_slot = 0.0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="calls")
-        self._client: Any = None
+        self._clients: list[Any] = []
+        self._free: list[Any] = []
+        self._trust: Any = None
 
-    def client(self) -> Any:
-        if self._client is None:
-            import httpx
+    def _client(self) -> Any:
+        """A client with one connection. One for each call under way: what httpx's pool does for a call grows with the square of
+        its connections, and with 32 of them that was most of the time that the meter took."""
+        if self._free:
+            return self._free.pop()
+        import httpx
 
-            o = self.opening
-            local = urlsplit(o.upstream).hostname in ("127.0.0.1", "localhost", "::1")
-            self._client = httpx.AsyncClient(
-                timeout=httpx.Timeout(o.read_s, connect=o.connect_s, pool=None), follow_redirects=False, trust_env=not local,
-                limits=httpx.Limits(max_connections=o.concurrency + 4, max_keepalive_connections=o.concurrency + 4),
-            )
-        return self._client
+        o = self.opening
+        if self._trust is None:
+            self._trust = httpx.create_ssl_context()  # reading the certificates takes 20 ms: once
+        local = urlsplit(o.upstream).hostname in ("127.0.0.1", "localhost", "::1")
+        made = httpx.AsyncClient(
+            timeout=httpx.Timeout(o.read_s, connect=o.connect_s, pool=None), follow_redirects=False, trust_env=not local, verify=self._trust,
+            limits=httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=60),
+        )
+        self._clients.append(made)
+        return made
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
+        for client in self._clients:
+            await client.aclose()
         self._writer.shutdown(wait=True)
         self.record.close()
 
@@ -403,7 +411,11 @@ class MeteredRun:
         estimate = await self._admit(call, body)
         try:
             async with self._slots:
-                return await self._attempts(path, data, call)
+                client = self._client()
+                try:
+                    return await self._attempts(path, data, call, client)
+                finally:
+                    self._free.append(client)
         finally:
             async with self._changed:
                 self.reserved -= estimate
@@ -458,11 +470,11 @@ class MeteredRun:
         self.numbers["refused"] += 1
         raise Refused(402, "budget", f"not run: budget: {why}")
 
-    async def _attempts(self, path: str, data: bytes, call: record.Call) -> tuple[int, bytes, str, dict[str, str]]:
+    async def _attempts(self, path: str, data: bytes, call: record.Call, client: Any) -> tuple[int, bytes, str, dict[str, str]]:
         o = self.opening
         for number in range(1, o.attempts + 1):
             await self._wait_turn()
-            status, answer, kind, said, why, wait, seconds, first_byte = await self._attempt(path, data)
+            status, answer, kind, said, why, wait, seconds, first_byte = await self._attempt(path, data, client)
             self.numbers["attempts"] += 1
             again = why is not None and number < o.attempts and (status is None or status in RETRIED or status == 200)
             columns = usage_columns(said.get("usage"))
@@ -510,7 +522,7 @@ class MeteredRun:
         if turn > now:
             await asyncio.sleep(turn - now)
 
-    async def _attempt(self, path: str, data: bytes) -> tuple:
+    async def _attempt(self, path: str, data: bytes, client: Any) -> tuple:
         """(status, body, content type, what it says, why it is no good answer or None, seconds to wait or None, seconds, to the first byte)."""
         import httpx
 
@@ -520,8 +532,8 @@ class MeteredRun:
         started, first_byte, status, kind, wait, got = time.monotonic(), None, None, "", None, b""
         try:
             async with asyncio.timeout(self.opening.call_s):
-                request = self.client().build_request("POST", f"{self.opening.upstream.rstrip('/')}/{path}", content=data, headers=headers)
-                response = await self.client().send(request, stream=True)
+                request = client.build_request("POST", f"{self.opening.upstream.rstrip('/')}/{path}", content=data, headers=headers)
+                response = await client.send(request, stream=True)
                 try:
                     first_byte = time.monotonic() - started
                     status, kind, wait = response.status_code, response.headers.get("content-type", ""), retry_after(response.headers.get("retry-after"))
@@ -750,16 +762,22 @@ def application(meter: Meter) -> Any:
 
 
 @contextlib.contextmanager
-def serve_embeddings(embedder: Any, run: str = "run") -> Iterator[Meter]:
-    """Serve `embedder` (name, dim, encode(list[str]) → (n, dim)) until the block is left; yields the `Meter`.
+def serve_embeddings(embedder: Any, run: str = "run", model: bool = False) -> Iterator[Meter]:
+    """Serve `embedder` (name, dim, encode(list[str]) → (n, dim)) until the block is left; yields the `Meter`. With `model`, the
+    built-in model answers too, and what it was asked is not kept.
 
     It runs in a thread with a loop of its own and may be asked by several units at once; texts are embedded one
     request at a time.
     """
+    import tempfile
+
     meter = Meter(embedder, run)
-    with serve(application(meter)) as base:
-        meter.port = int(base.rpartition(":")[2])
-        yield meter
+    with tempfile.TemporaryDirectory(prefix="kiokulab-meter-") as folder:
+        if model:
+            meter.runs[run] = MeteredRun(Opening(run, os.path.join(folder, record.NAME), "embedded", models=["extractive"]), None, {}, embedder)
+        with serve(application(meter)) as base:
+            meter.port = int(base.rpartition(":")[2])
+            yield meter
 
 
 # --- a process of its own ---------------------------------------------------------------------------------------

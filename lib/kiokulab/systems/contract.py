@@ -229,6 +229,9 @@ def check_search(bench: Bench) -> None:
         found = results.hits
         if results.shown is not None and len(found) == 1 < min(k, stored):
             raise NotApplicable("a search gives one text that the system itself puts together, whatever k is")
+        threshold = bench.declared["settings"].get("threshold")
+        if threshold and len(found) < min(k, stored):
+            raise NotApplicable(f"the system's own threshold of {threshold} drops results: {len(found)} of {min(k, stored)} came")
         if len(found) != min(k, stored):
             raise Failed(f"asked for {k} of {stored} stored, {len(found)} were delivered")
     code, text = statement(7)
@@ -311,9 +314,11 @@ def check_isolation(bench: Bench) -> None:
     if "99881" not in _texts(in_b):
         raise Failed("unit B does not list what it was fed")
     if "search" in bench.declared["capabilities"]:
-        if any("99881" in hit.text for hit in a.search(canary, 50, _date(1)).hits):
+        code, text = statement(0)
+        # the number itself is not asked for: there are systems that repeat the question in their answer
+        if any("99881" in hit.text for hit in a.search(canary.replace("99881", "many"), 50, _date(1)).hits):
             raise Failed("a search in unit A finds what unit B was fed")
-        if any(statement(0)[0] in hit.text for hit in b.search(statement(0)[1], 50, _date(1)).hits):
+        if any(code in hit.text for hit in b.search(text.replace(code, "what"), 50, _date(1)).hits):
             raise Failed("a search in unit B finds what unit A was fed")
 
 
