@@ -16,7 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,19 +25,16 @@ from kiokulab.errors import InputError
 from kiokulab.files import sha256_file
 
 FOLDER = Path(__file__).resolve().parent
+BY_SETTINGS = ("mcp:", "agent:")  # a system that is described by a file of settings
 # names that later work adds: known, so that a typing error in one of them is told from an unknown system
 NOT_BUILT = {
-    "langmem": "",
-    "byterover": "",
-    "hindsight": "",
-    "cognee": "",
-    "graphiti": "",
-    "supermemory": "",
-    "sepiace": "",
-    "memcontinuum": "",
-    "letta": "",
-    "everos": "",
-    "memos": "",
+    "hindsight": "it needs a server with an embedded PostgreSQL, shared by the units of a run; its adapter is not written",
+    "cognee": "its adapter is not written; a document pipeline without a model is what will be run first",
+    "graphiti": "its embedded database, Kuzu, is no longer released, its index has to be made by hand, and no search of it gave a result when it was tried",
+    "memcontinuum": "it is on no package index and needs Python 3.12; clone github.com/krakozavr/MemContinuum and use SYSTEM=agent:<file.yml> on its folder",
+    "letta": "the package on PyPI is now the terminal agent and letta-client is a client; SYSTEM=agent:<file.yml> can run the former",
+    "everos": "for Python 3.11 there is 0.4.0 alone, a client of the hosted service; the local framework, 1.5.1, needs Python 3.12",
+    "memos": "MemoryOS 2.0.33 resolves to more than 130 packages and was not installed or tried",
 }
 
 
@@ -57,6 +54,7 @@ class Adapter:
     file: Path
     class_name: str
     lock: Path | None
+    preset: dict[str, Any] | None = None  # settings from the file in the name; a run's own go over them
 
     @property
     def environment(self) -> str | None:
@@ -130,15 +128,35 @@ def _adapter_by_path(text: str) -> Adapter:
     return Adapter(text, file.resolve(), class_name, None)
 
 
+def _adapter_by_settings(text: str) -> Adapter:
+    """The adapter that ``mcp:<file>`` or ``agent:<file>`` names, with the file's keys (YAML) as its settings."""
+    import yaml
+
+    kind, _, path = text.partition(":")
+    file = Path(path).expanduser()
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"the file cannot be read: {error.strerror}", f"SYSTEM={text}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"not YAML: {' '.join(str(error).split())[:200]}", str(file)) from None
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise InputError("the file must hold names with values", str(file), f"Its names are the settings of the system {kind!r}")
+    return replace(adapters()[kind], name=text, preset=found)
+
+
 def resolve(text: str) -> Resolution:
     """What system a typed name means.
 
     Case, ``_`` and ``-`` do not matter; a near miss with one clear match is taken, and `note` says so. A text
-    ``path/to/file.py:Class`` stands for itself. Raises InputError for a system that is not built yet, and for an
+    ``path/to/file.py:Class`` stands for itself, and so do ``mcp:<file>`` and ``agent:<file>``. Raises InputError for a system that is not built yet, and for an
     unknown one with the list of names. Nothing is imported or installed.
     """
     if ".py:" in text:
         _adapter_by_path(text)
+        return Resolution(text)
+    if text.startswith(BY_SETTINGS):
+        _adapter_by_settings(text)
         return Resolution(text)
     known = {_plain(name): name for name in [*NOT_BUILT, *adapters()]}
     typed = _plain(text)
@@ -167,6 +185,8 @@ def resolve(text: str) -> Resolution:
 
 def adapter(name: str) -> Adapter:
     """Where the system of a resolved name lies."""
+    if name.startswith(BY_SETTINGS):
+        return _adapter_by_settings(name)
     return _adapter_by_path(name) if ".py:" in name else adapters()[resolve(name).name]
 
 
@@ -220,7 +240,7 @@ def describe(name: str, settings: dict[str, Any] | None = None) -> dict[str, Any
 
 def _make(where: Adapter, settings: dict[str, Any] | None) -> Any:
     try:
-        return load_class(where)(**(settings or {}))
+        return load_class(where)(**{**(where.preset or {}), **(settings or {})})
     except ValueError as error:
         raise InputError(str(error), "settings") from None
 
@@ -256,6 +276,7 @@ def connect(
     from kiokulab.systems import environments, process
 
     where = adapter(name)
+    settings = {**(where.preset or {}), **(settings or {})}
     workdir = Path(workdir).absolute()
     store = workdir / "store"
     store.mkdir(parents=True, exist_ok=True)

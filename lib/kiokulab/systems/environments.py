@@ -2,6 +2,9 @@
 
 Standard library only. An environment counts as there when its stamp holds the lock's digest; the stamp is written
 last, so a build that was cut off is begun again. A file lock keeps two runs from building at once.
+
+Lines of a lock: ``name==version`` (Python package), ``npm:name==version`` (npm package, into the environment's own
+node_modules), ``# say: text`` (told before anything is installed: a licence, a size), other comments.
 """
 
 from __future__ import annotations
@@ -96,15 +99,29 @@ def _run(command: list[str], log: Path, say) -> bool:
             return False
         for line in process.stdout:
             file.write(line)
-            if line.startswith(("Resolved", "Prepared", "Installed", "Bytecode", "Downloading", "Successfully")):
+            if line.startswith(("Resolved", "Prepared", "Installed", "Bytecode", "Downloading", "Successfully", "added")):
                 say("  " + line.strip()[:160])
         return process.wait() == 0
+
+
+def npm_packages(lock: Path) -> list[str]:
+    """What npm is to install, as ``name@version``."""
+    lines = lock.read_text(encoding="utf-8").splitlines()
+    return [line.strip().removeprefix("npm:").replace("==", "@") for line in lines if line.startswith("npm:")]
+
+
+def _npm(folder: Path, packages: list[str], log: Path, say) -> bool:
+    """Install npm packages into `folder`/node_modules."""
+    write_atomic(folder / "package.json", '{"name": "kiokulab-environment", "private": true}\n')
+    quiet = ["--no-audit", "--no-fund", "--loglevel=error", "--save-exact"]
+    return _run([shutil.which("npm") or "npm", "install", "--prefix", str(folder), *quiet, *packages], log, say)
 
 
 def ensure(name: str, say=None) -> Path:
     """Make the environment if it is not there, and return its interpreter.
 
-    `say(line)` shows progress (default: standard error). Uses uv where it is found, pip otherwise or where uv fails.
+    `say(line)` shows progress (default: standard error). Uses uv where it is found, pip otherwise or where uv fails,
+    and npm for the lock's npm packages.
     Raises InputError (nothing of the run was started) with the end of the log where it cannot be made.
     """
     if installed(name):
@@ -114,7 +131,15 @@ def ensure(name: str, say=None) -> Path:
     with only_one(root() / f"{name}.building", f"the environment {folder}", wait=True):
         if installed(name):  # another run made it while this one waited
             return python_of(name)
-        count = sum("==" in line for line in lock.read_text(encoding="utf-8").splitlines())
+        lines, packages = lock.read_text(encoding="utf-8").splitlines(), npm_packages(lock)
+        for line in lines:
+            if line.startswith("# say: "):
+                say(line.removeprefix("# say: "))
+        if packages and shutil.which("npm") is None:
+            raise InputError("npm was not found", "PATH", "Install Node.js 20 or newer, which brings it; then run this again")
+        wanted = root() / f"{name}.txt"  # the lock without what is not for pip
+        write_atomic(wanted, "".join(f"{line}\n" for line in lines if line and not line.startswith(("npm:", "#"))))
+        count = sum("==" in line for line in lines)
         say(f"Making the environment of {name}: {count} packages from {lock.name} into {folder}, once.")
         log, started, made = root() / f"{name}.log", time.monotonic(), False
         write_atomic(log, "")
@@ -122,15 +147,17 @@ def ensure(name: str, say=None) -> Path:
         if uv:
             shutil.rmtree(folder, ignore_errors=True)
             made = _run([uv, "venv", "--python", sys.executable, str(folder)], log, say) and _run(
-                [uv, "pip", "sync", "--python", python, "--compile-bytecode", str(lock)], log, say
+                [uv, "pip", "sync", "--python", python, "--compile-bytecode", str(wanted)], log, say
             )
             if not made:
                 say(f"  uv could not make it (see {log}); trying pip, which takes longer")
         if not made:
             shutil.rmtree(folder, ignore_errors=True)
             made = _run([sys.executable, "-m", "venv", str(folder)], log, say) and _run(
-                [python, "-m", "pip", "install", "--no-deps", "--progress-bar", "off", "-r", str(lock)], log, say
+                [python, "-m", "pip", "install", "--no-deps", "--progress-bar", "off", "-r", str(wanted)], log, say
             )
+        if made and packages:
+            made = _npm(folder, packages, log, say)
         if not made:
             shutil.rmtree(folder, ignore_errors=True)
             tail = "\n".join(f"    {line}" for line in log.read_text(encoding="utf-8").splitlines()[-12:])
