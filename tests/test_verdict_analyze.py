@@ -1,5 +1,4 @@
 import json
-from decimal import Decimal
 
 import pytest
 from hypothesis import given, settings
@@ -139,18 +138,16 @@ def test_cost_is_decimal_per_thousand_split_and_an_unknown_price_is_no_zero():
         {"role": "panel-2", "cost": "1", "list_cost": "1"},
     ]
     found = analyze.cost(calls, 3)
-    assert (
-        found["per_1000_questions"]["ingest"]["billed"] == "0.3333"
-        and found["per_1000_questions"]["judge"]["calls"] == 2
-    )
-    assert found["per_1000_questions"]["answer"] == {
-        "billed": "33.3333",
-        "list": "133.3333",
-        "calls": 2,
-        "not_priced": 1,
-    }
-    assert Decimal(found["total_without_judges"]["billed"]) == Decimal("33.6667") and found["partial"] is True
+    assert found["per_1000_questions"]["ingest"]["billed"] == "0.3333"
+    assert found["per_1000_questions"]["judge"]["calls"] == 2
+    answer = {"calls": 2, "billed": "33.3333", "list": "133.3333", "not_billed": 1, "not_listed": 0}
+    assert found["per_1000_questions"]["answer"] == answer
+    assert found["total_without_judges"]["billed"] == "33.6667" and found["total_without_judges"]["not_billed"] == 1
     assert analyze.cost([], 3) is None
+    unknown = analyze.cost([{"role": "reader", "cost": "0.1", "list_cost": None}], 1)
+    assert unknown["per_1000_questions"]["answer"]["list"] is None
+    shown = report.cost_table({"cost": unknown})[0]
+    assert shown["list price"] == "not known" and report.cost_table({"cost": found})[0]["calls"] == 2
 
 
 def test_recall_is_any_and_all_and_a_system_that_rewords_cannot_be_traced():

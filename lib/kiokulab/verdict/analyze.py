@@ -202,35 +202,31 @@ def retrieval(pairs: Iterable[tuple[Question, Mapping[str, Any]]]) -> dict[str, 
 
 
 def cost(calls: Iterable[Mapping[str, Any]], questions: int) -> dict[str, Any] | None:
-    """Dollars per 1,000 questions from the record of calls: {part: {"billed", "list", "calls", "not_priced"}}, sums
-    by Decimal.
-    Judges are apart and in no total. None where no model was called. A price that is not known makes the sum partial,
-    and `not_priced` says in how many calls; it is never a zero."""
-    sums: dict[str, dict[str, Any]] = {}
+    """Dollars per 1,000 questions from the record of calls: {part: {"calls", "billed", "list", "not_billed",
+    "not_listed"}}, summed by Decimal. Judges are apart and in no total. None where no model was called. What is not
+    known is never a zero: a sum is None where no call has that price, and the counts say in how many it is missing."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     for call in calls:
-        role = call["role"]
-        part = next(
-            (name for name, roles in PARTS.items() if role.split("-")[0] in roles),
-            "judge" if role.split("-")[0] in ("judge", "panel") else "other",
-        )
-        row = sums.setdefault(part, {"billed": Decimal(0), "list": Decimal(0), "calls": 0, "not_priced": 0})
-        row["calls"] += 1
-        row["not_priced"] += call["cost"] is None
-        row["billed"] += Decimal(call["cost"] or 0)
-        row["list"] += Decimal(call["list_cost"] or 0)
-    if not sums or not questions:
+        role = call["role"].split("-")[0]
+        otherwise = "judge" if role in ("judge", "panel") else "other"
+        groups.setdefault(next((name for name, roles in PARTS.items() if role in roles), otherwise), []).append(call)
+    if not groups or not questions:
         return None
-    share = lambda amount: format((amount * 1000 / questions).quantize(Decimal("0.0001")), "f")
-    parts = {
-        name: {**row, "billed": share(row["billed"]), "list": share(row["list"])} for name, row in sorted(sums.items())
-    }
-    counted = [row for name, row in sums.items() if name != "judge"]
+
+    def share(rows: Sequence[Mapping[str, Any]], kind: str) -> str | None:
+        known = [Decimal(row[kind]) for row in rows if row[kind] is not None]
+        return format((sum(known) * 1000 / questions).quantize(Decimal("0.0001")), "f") if known else None
+
+    def said(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        missing = {
+            name: sum(row[kind] is None for row in rows)
+            for name, kind in (("not_billed", "cost"), ("not_listed", "list_cost"))
+        }
+        return {"calls": len(rows), "billed": share(rows, "cost"), "list": share(rows, "list_cost"), **missing}
+
     return {
-        "per_1000_questions": parts,
-        "total_without_judges": {
-            kind: share(sum((row[kind] for row in counted), Decimal(0))) for kind in ("billed", "list")
-        },
-        "partial": any(row["not_priced"] for row in counted),
+        "per_1000_questions": {name: said(rows) for name, rows in sorted(groups.items())},
+        "total_without_judges": said([row for name, rows in groups.items() if name != "judge" for row in rows]),
     }
 
 

@@ -200,3 +200,10 @@ def stopped(opened: Any) -> None:
         raise BudgetReached(
             f"{status['stopped']}. No figure is claimed. What was answered is kept: the same command with a higher budget goes on from there"
         )
+
+
+def is_live(params: VerdictParams) -> bool:
+    """Whether a run asks an endpoint at all: then the command's meter holds the key, and kernels do not."""
+    from kiokulab import metering
+
+    return any(name != EXTRACTIVE for step in metering.RECORDS for name in models_of(step, params))

@@ -155,12 +155,17 @@ def systems_table(compared: dict[str, Any]) -> list[dict[str, Any]]:
             "abstention": f"{one['abstention']['k']}/{one['abstention']['n']}",
             "not judged": one["not_judged"],
             "no answer": one["missing"],
-            "cost per 1,000, billed": (
-                one["cost"]["total_without_judges"]["billed"] + " USD" if one["cost"] else "no model called"
-            ),
+            "cost per 1,000, billed": _billed(one["cost"]),
         }
         for name, one in ordered(compared).items()
     ]
+
+
+def _billed(spent: dict[str, Any] | None) -> str:
+    if spent is None:
+        return "no model called"
+    total = spent["total_without_judges"]
+    return _dollars(total["billed"], total["not_billed"]) + " USD" if total["billed"] else "not known"
 
 
 def pairs_table(compared: dict[str, Any]) -> list[dict[str, Any]]:
@@ -212,9 +217,10 @@ def panel_table(found: dict[str, Any]) -> list[dict[str, Any]]:
         {"figure": "all judges alike", **analyze._cells(p["all_agree"])},
     ]
     blank = {"right": "", "95 % interval": "", "not judged": ""}
+    members = {f"panel {n}": name for n, name in enumerate(found.get("conditions", {}).get("panel", []), 1)}
     rows += [
         {
-            "figure": name,
+            "figure": " and ".join(members.get(one_of, one_of) for one_of in name.split(" and ")),
             **blank,
             "right": f"n = {one['n']}",
             "share": f"{analyze._percent(one['raw'])} alike; kappa {one['note'] or format(one['kappa'], '.3f')}",
@@ -257,27 +263,20 @@ def cost_table(found: dict[str, Any]) -> list[dict[str, Any]]:
     c = found["cost"]
     if not c:
         return [{"cost": "no language model was called: 0 calls, nothing billed"}]
-    rows = [
+    parts = {**c["per_1000_questions"], "all but the judges": c["total_without_judges"]}
+    return [
         {
             "part": name,
             "calls": one["calls"],
-            "USD per 1,000 questions, billed": one["billed"],
-            "list price": one["list"],
-            "calls without a price": one["not_priced"],
+            "USD per 1,000 questions, billed": _dollars(one["billed"], one["not_billed"]),
+            "list price": _dollars(one["list"], one["not_listed"]),
         }
-        for name, one in c["per_1000_questions"].items()
+        for name, one in parts.items()
     ]
-    total = c["total_without_judges"]
-    return [
-        *rows,
-        {
-            "part": "all but the judges" + (" (partial: some calls have no price)" if c["partial"] else ""),
-            "calls": "",
-            "USD per 1,000 questions, billed": total["billed"],
-            "list price": total["list"],
-            "calls without a price": "",
-        },
-    ]
+
+
+def _dollars(amount: str | None, missing: int) -> str:
+    return "not known" if amount is None else amount + (f" and what {missing} calls cost" if missing else "")
 
 
 def latency_table(folder: Path) -> list[dict[str, Any]]:
