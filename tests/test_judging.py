@@ -98,6 +98,44 @@ def test_naming_a_value_only_to_retire_it_keeps_nothing(key, text, want):
     assert (found.verdict, found.how) == (want, "replaced" if want == "partial" else None) and not kept(found.verdict, found.how)
 
 
+@pytest.mark.parametrize("key,text,want", [  # whose it is
+    ("birthday.1", "Kenji's birthday is March 14.", "absent"), ("birthday.1", "My birthday is March 14, my brother's is in May.", "held"), ("birthday.1", "My brother's birthday is May 2 and mine is March 14.", "held"),
+    ("birthday.1", "母は5月2日、私は3月14日が誕生日だ。", "held"), ("birthday.1", "3月14日が誕生日なのは父だ。", "absent"), ("birthday.1", "March 14 is the birthday of some friends of ours.", "absent"), ("birthday.1", "健太の誕生日は3月14日だ。", "absent"),
+    ("birthday.1", "March 14 is Yara's birthday, not mine.", "absent"), ("dog.1", "The family upstairs has a dog, a corgi called Biscuit.", "absent"), ("dog.1", "My sister and I have a dog, a corgi called Biscuit.", "held"), ("dog.1", "近所の犬はコーギーで、ビスケットという名前だ。", "absent"),
+    ("dog.1", "妻に勧められて飼った犬はコーギーのビスケットです。", "held"), ("home.1", "My aunt lives in Kyoto, I stay at home.", "absent"), ("home.1", "妻は京都に住んでいるが、私は別だ。", "absent"),
+])
+def test_whose_it_is(key, text, want):
+    assert verdict(key, text).verdict == want
+
+
+@pytest.mark.parametrize("key,text,want", [  # what becomes of it
+    ("dog.1", "We gave our corgi dog Biscuit away.", "absent"), ("dog.1", "Our dog, the corgi Biscuit, died last spring.", "absent"), ("dog.1", "コーギーのビスケットという犬は人に譲った。", "absent"),
+    ("swim.1", "I had to cancel my swim on Tuesdays at 6 pm.", "absent"), ("swim.1", "火曜18時の水泳は先月でやめました。", "absent"), ("swim.1", "火曜の18時に水泳に通うことはなくなった。", "absent"), ("swim.1", "I can't get enough of my swim on Tuesdays at 6 pm.", "held"),
+    ("swim.1", "仕事が終わったら、火曜は18時から水泳です。", "held"), ("home.2", "If I had more money, my home would be in Osaka.", "absent"), ("home.2", "大阪に住もうか迷っている。", "absent"),
+])
+def test_what_becomes_of_it(key, text, want):
+    assert verdict(key, text).verdict == want
+
+
+ALLERGY = FactView("allergy", (version(1, "落花生のアレルギーがある。", ["アレルギー", "allergy", "allergic"], ["落花生", "peanuts"]),), "私には何のアレルギーがありますか？")
+
+
+@pytest.mark.parametrize("text,want", [("ピーナッツはアレルギーで食べられない。", "held"), ("落花生のアレルギーはない。", "absent"), ("I can't eat peanuts, I'm allergic.", "held"), ("I'm not allergic to peanuts.", "absent")])
+def test_not_having_something_is_no_denial_of_an_allergy(text, want):
+    assert verdict("allergy.1", text, facts=[ALLERGY]).verdict == want
+
+
+def test_a_value_that_another_fact_explains_is_not_taken_twice():
+    physio = FactView("physio", (version(1, "My physio is Bernadette and I go on Tuesday.", ["physio"], ["Bernadette"], TUE),))
+    tennis = FactView("tennis", (version(1, "I play tennis with Ada on Tuesday.", ["tennis"], ["Ada"], TUE), version(2, "I play tennis with Ada on Thursday.", ["tennis"], ["Ada"], THU)))
+    assert read("My physio is Bernadette, I go on Tuesday.", facts=[physio, tennis]).states("m1#1") == ["physio.1"]
+
+
+def test_what_all_versions_share_is_a_part_unless_another_version_is_there():
+    assert verdict("swim.1", "I swim on Tuesdays.").how == "part"
+    assert verdict("swim.1", "I swim on Tuesdays at 6:30 pm.").verdict == "absent"
+
+
 def test_a_partial_change_holds_the_new_version_where_the_rest_is_still_stored():
     store = read("I swim on Tuesdays at 6 pm.", "I moved my swim from 6 to 6:30.")
     assert store.verdict("swim", 2, LIVE) == Judgement("held", "joint", ("m1#1", "m2#1"))

@@ -89,3 +89,10 @@ def test_hostile_lines(line):
 def test_unknown_kind_is_an_error():
     with pytest.raises(ValueError, match="unknown kind"):
         forms("colour", "red")
+
+
+def test_weekdays_of_a_month_are_one_value():
+    spellings = {"3 thu": ["third Thursday of the month", "3rd Thu", "第3木曜日"], "last fri": ["last Fri of month", "最終金曜"], "alt sat": ["every other Saturday", "every second Saturday", "隔週の土曜日"]}
+    for value, texts in spellings.items():
+        for text in texts:
+            assert ("nthday", value) in [(f.kind, f.value) for f in find(text)], text

@@ -24,7 +24,7 @@ PAST = re.compile(
     rf"previous(?: \w+)?|prior(?: \w+)?|old(?=:)|as a child(?! who)|when i was|before (?:we|i|they) (?!forget)\w+|earlier version|history|{_UNTIL}|up until|years ago|in those days|was once)\b|"
     r"以前(?!から|より)|(?<![一二三四五六七八九十0-9年月日時間分週目の名午数手建人直食])前は|かつて|もともと|元々|元は|昔(?!から)|これまで(?:は|の|ずっと)?|今まで(?:は|の)|(?:去年|昨年|先月|先週|昨日|最近)まで|ついこの間まで|当初|変更前|旧(?!姓)")
 PAST_AFTER = re.compile(
-    rf"^[^.;。]{{0,24}}?\b(?:{_UNTIL}|until (?:i|we|he|she|they)|before (?:that|moving|switching|i|the change)|in the past|at first|back then|previously|originally|as a child|when i was|years ago)\b|"
+    rf"^[^.;。]{{0,40}}?\b(?:{_UNTIL}|until (?:i|we|he|she|they)|before (?:that|moving|switching|i|the change)|in the past|at first|back then|previously|originally|as a child|when i was|years ago)\b|"
     r"^[^、。]{0,12}?(?:だった(?:頃|時期|時代|が、|けど)|(?:て|で)い?(?:た(?!だ)|まし)(?:が|けど|頃|時期|の|こと)|た頃)")
 WAS = re.compile(r"\b(?:was|were)\b")
 WAS_NEXT = re.compile(r"(?<!\bi )\bwas (?:at |on |in |called |named )?$")
@@ -50,7 +50,7 @@ _GAP = r"(?: (?!(?:but|now|because|that|since|then|and|so|without|→|->)\b)[^ ,
 
 REPLACED_BEFORE = re.compile(
     rf"\b(?:{_MOVES})(?: [^ ,;:()]+){{0,3}}? (?:away |over |back |out )?(?:from|out of)(?: (?!(?:to|into|→|->)\b)[^ ,;:()]+){{0,3}} ?$|"
-    r"\b(?:replac(?:ed|es|ing)|swapp(?:ed|ing)|traded(?: in)?|exchang(?:ed|ing))(?: (?!(?:with|by|for)\b)[^ ,;:()]+){0,5} ?$|"
+    r"\b(?:replac(?:ed|es|ing)|swapp(?:ed|ing)|traded(?: in)?|exchang(?:ed|ing))(?: (?!(?:with|by|for|on|in|inside|at|to)\b)[^ ,;:()]+){0,5} ?$|"
     r"\b(?:instead of|rather than|in (?:exchange|return) for|in place of|as opposed to|takes? over from|took over from|taking over from|gone off)(?: [^ ,;:()]+){0,4} ?$")
 REPLACED_AFTER = re.compile(r"^[^、。]{0,8}?(?:の代わりに|に代わって|に代わり|にかわって|の後任|の後釜|に替えて)")
 
@@ -84,7 +84,7 @@ ENDED_BEFORE = re.compile(
     rf"packed in|jacked in|kicked|swor(?:e|n) off|cut out|weaned (?:myself )?off|came off|coming off|come off|(?:took|taken|take) (?:me|us|the user) off|went off|gone off|fell out of love with|fallen out of love with|moved on from|outgrew|outgrown|grew out of|grown out of|"
     rf"broke up with|broken up with|split (?:up )?(?:from|with)|parted (?:ways )?(?:with|from)|divorced|separated from|clos(?:ed|ing) (?:down )?(?:my|our|the|that|his|her|their) (?:\w+ )?(?:account|policy|contract|plan)(?: at| with)?|"
     rf"finished (?:with|at)|fired from|sacked from|laid off (?:from|by)|let go (?:from|by)|made redundant (?:at|by|from)|dismissed from|expelled from|evicted from|kicked out of|thrown out of|banned from|"
-    rf"(?:switched|turned|shut) off|disabled|deactivated|(?:had|have|decided|chose|was forced|were forced|agreed) to (?:cancel|stop|quit|drop|leave|sell|give up|end|resign(?: from)?|abandon|scrap|return|close|call off)|wound up|wrapped up|let go of|rejected|turned down|skipped out on|deleted|uninstalled|traded in|wrote off|written off|crashed|can't stand|cannot stand|have no more|no more|free of|cured of|recovered from|over my){_GAP}{{0,8}} ?$")
+    rf"(?:switched|turned|shut) off|disabled|deactivated|(?:had|have|decided|chose|was forced|were forced|agreed) to (?:cancel|stop|quit|drop|leave|sell|give up|end|resign(?: from)?|abandon|scrap|return|close|call off)|wound up|wrapped up|let go of|rejected|turned down|skipped out on|deleted|uninstalled|traded in|wrote off|written off|crashed|can't stand|cannot stand|have no more|no more|free of|cured of|recovered from|over my)(?: (?!(?:but|now|because|that|since|then|and|so|without|for|→|->)\b)[^ ,;:()]+){{0,8}} ?$")
 PARTED_BEFORE = re.compile(rf"{_LEAD}\b(?:gave|given|giving|threw|thrown|handed|sent){_GAP}{{0,5}} ?$")
 PARTED_AFTER = re.compile(r"^(?: [^ ,;:()]+){0,2} (?:away|back|up|out)(?= |,|[.;]|$)(?! (?:for|at|as) )")
 CANNOT_HAVE = re.compile(r"(?:can't|cannot|can not|never|don't|doesn't|do not|does not|won't|mustn't|not able to|not allowed to|n't able to)(?: even| really| ever)? (?:eat|have|stand|touch|tolerate|drink|bear|stomach|go near|like)\b|"
@@ -93,9 +93,9 @@ _OVER = (r"(?:scrapped|cancell?ed|called off|axed|dropped|discontinued|abandoned
          r"history|gone|dead|done with|a thing of the past|behind me|off the table|out of the picture|out of date)")
 ENDED_AFTER = re.compile(
     rf"^[^.;:。]{{0,70}}?(?<!i )(?<!we )\b(?:(?:was|were|is|are|'s|has been|have been|had been|got|been) (?:all |now |finally |permanently |unfortunately )?{_OVER}|(?:has|have|had) (?:ended|died|closed down|shut down|folded|expired|lapsed|fallen through|stopped|come to an end|cleared up|disappeared)|"
-    r"came to an end|come to nothing|came to nothing|fell through|didn't work out|fell apart|(?:died|folded|lapsed|expired|disbanded|passed away|ended|broke down for good|closed down|shut down)(?= |,|\.|$)|stopped being|ceased to be|split up|broke up|parted ways)\b")
+    r"came to an end|come to nothing|came to nothing|came back negative|went missing|ran away|(?:is|are|was) off(?=[.,;]|$)|fell through|didn't work out|fell apart|(?:died|folded|lapsed|expired|disbanded|passed away|ended|broke down for good|closed down|shut down)(?= |,|\.|$)|stopped being|ceased to be|split up|broke up|parted ways)\b")
 # verbs of ending in Japanese, where they are said as done or decided
-_ENDS = (r"(?:やめ|辞め|止め|取りやめ|取り止め|とりやめ|手放し|離れ|降り|外れ|外し|抜け|諦め|あきらめ|別れ|捨て|譲っ|譲り|売っ|売り払っ|断っ|枯らし|枯れ|失くし|なくし|返し|下り|引き払っ|畳ん|閉じ|懲り)(?=た|て(?!い(?:ない|ません))|まし|し(?:た|て|ま)|る(?!か|な|まで|前|ほど|わけ|と)|ている|。|、|$|で|り)|"
+_ENDS = (r"(?:やめ|辞め|止め|取りやめ|取り止め|とりやめ|手放し|離れ|降り|外れ|外し|抜け|諦め|あきらめ|別れ|捨て|譲っ|譲り|売っ|売り払っ|断っ|取り消し|枯らし|枯れ|失くし|なくし|返し|下り|引き払っ|畳ん|閉じ|懲り)(?=た|て(?!い(?:ない|ません))|まし|し(?:た|て|ま)|る(?!か|な|まで|前|ほど|わけ|と)|ている|。|、|$|で|り)|"
          r"(?:解約|退会|解除|キャンセル|中止|終了|売却|処分|返却|返上|退職|退社|退団|退部|脱退|引退|辞退|断念|卒業|撤退|離脱|廃止|廃棄|廃車|没|閉店|閉鎖|閉院|閉業|廃業|倒産|破産|閉校|廃刊|終刊|打ち切り|破棄|破談|離婚|解散|却下|白紙|完治|克服|取り消し|取消)(?=し(?!な|ませ|よう)|済|に(?!な(?:る前|ら|れ)|する(?:か|な))|と(?:し|な)|された|となった|になった|。|、|$|み|を(?:し|申)|の手続|する(?:こと|予定))")
 ENDED_JA = re.compile(rf"{_ENDS}|(?:治|終わ|亡くな|失効し|枯れ|死ん|いなくな|消え)(?:った|って|りました|り、|だ|た(?!ら)|てしま)|使えなくな|なくなっ|やめにし|おしまい|ご無沙汰|縁を切|(?:足|籍)を(?:洗|抜)|はずれ(?:た|まし)|外して(?:もら|いる)|から外")
 NO_END_JA = re.compile(r"(?:やめ|辞め|止め|手放|離れ|諦め|あきらめ|別れ)(?:られ|たく|ず|な(?:い|かった|く)(?!な)|よう(?:か|と)|ません|るつもりはな|る気はな)|(?:解約|キャンセル|退会|中止|卒業)(?:せず|しな|しませ|しようか|できな)")
@@ -109,6 +109,6 @@ UNREAL = re.compile(
     r"turned down|rejected|decided against|looked into|looking into|look(?:s|ed|ing)? at getting|almost|nearly (?:moved|got|bought|took|chose|went)|was going to|were going to|wish(?:es|ed)? (?:i|we|to|they|it)|hop(?:e|es|ing) (?:to|for|that)|suggested|recommended|proposed|offered)\b|"
     r"検討|迷って|てみたい|(?:た|だ)ほうがいいか|(?:た|だ)らどう|変えないこと|据え置き|冗談|考え中|を考えて|か考えて|悩(?:んで|む|み)|見送[っり]|却下|断った|変えずに|変えなかった|噂|うわさ|夢を見た|(?:できる|可能|いい|どう|いく|ある)か(?:聞|尋|問|どうか|確認|調べ)|"
     r"しようか|ようかな|ようかと|[らろ]うかな|たらいいな|たらなあ|れたらいい|もし[^。]{2,30}(?:たら|なら|れば)|候補|気になっている|(?:勧め|すすめ|薦め|提案さ)られ(?!て)|提案され(?!て)")
-MAYBE_AFTER = re.compile("かもしれ|かも(?:と|ね|$|。)|かな(?:あ|と|$|。)")
+MAYBE_AFTER = re.compile("かもしれ|かも(?:と|ね|$|。)|[うくるすつむ]かな(?:あ|と|$|。)")
 # a fact that is a plan itself is not made unreal by hopes
 HOPES = re.compile(r"\b(?:hop(?:e|es|ing) (?:to|for|that))\b")

@@ -8,7 +8,8 @@ A judge reads the sentences of a store once and then says of every version of ev
 2. It is *about* the fact where it has an anchor word, or stands within three sentences after one that has (same memory),
    or shows all parts and one of them is a name or phrase, or, with an embedder, is close enough to the ledger sentence
    or to the check question once the values are masked. Similarity finds candidates only: it never tells versions apart.
-3. It is about *somebody else* where a relative, colleague, named person ... whom the fact does not know owns it.
+3. It is about *somebody else* where a relative, colleague, named person ... whom the fact does not know owns it (people.py);
+   each value has its own owner. Words of the same topic and other wordings are in synonyms.py, cues of point 4 in cues.py.
 4. A part is *asserted*, *past* ("used to be", 以前は), *replaced* ("from 6 to 6:30") or *denied* ("no longer", "not 6",
    ではない, and plans: "might move to"). Where a sentence gives the same part of an older and of a newer version, the older one is
    replaced at most, whatever words it uses.

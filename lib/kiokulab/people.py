@@ -39,7 +39,7 @@ _PEOPLE = {
     "client": "client customer patient tenant guest visitor クライアント お客さん 取引先 顧客 患者 客", "pupil": "student pupil 生徒 教え子 弟子 学生",
     "step": "stepmother stepfather stepmum stepdad stepbrother stepsister godmother godfather", "someone": "guy bloke lady woman man gentleman 誰か ある人 あの人 その人 常連さん 友人の友人 彼 彼女 彼ら 男性 女性 おじさん",
     "employer": "employer company firm workplace",
-    "trade": "accountant lawyer plumber postman builder electrician mechanic nurse babysitter nanny gardener receptionist 会計士 弁護士 大工 看護師 受付",
+    "trade": "accountant lawyer plumber postman builder electrician mechanic nurse babysitter nanny gardener receptionist therapist 会計士 弁護士 大工 看護師 受付",
     "hairdresser": "hairdresser barber stylist 美容師 床屋さん", "dentist": "dentist", "doctor": "doctor gp physician 医者 主治医", "physio": "physio physiotherapist", "cleaner": "cleaner", "vet": "vet",
 }
 _WORD_TO_PERSON = {word: concept for concept, words in _PEOPLE.items() for word in words.split()}
@@ -85,7 +85,7 @@ _NO_NAME = frozenset((
 _VERB = (r"(?:is|was|has|had|does|did|goes|went|lives|lived|works|worked|wakes|gets|got|takes|took|eats|ate|drinks|drank|plays|played|runs|ran|swims|swam|sings|sang|drives|drove|rides|rode|walks|uses|used|owns|"
          r"keeps|kept|wears|pays|paid|saves|gives|gave|donates|volunteers|meets|meditates|commutes|studies|studied|teaches|learns|reads|listens|watches|likes|loves|hates|adores|prefers|wants|needs|orders|buys|bought|sells|"
          r"visits|travels|flies|moved|grew|parks|banks|insures|sets|starts|finishes|sees|comes|came|rehearses|practises|practices|trains|attends|follows|supports|cooks|bakes|makes|made|says|said|told|swears|never|always|"
-         r"usually|often|also|still|just|recently|can't|cannot|doesn't|isn't|puts|carries|calls|named|chose|picked|switched|changed|joined|left|quit|turns|turned|celebrates|sleeps|rents|rented|hires|stores|grows|waters|does)")
+         r"usually|often|also|still|just|recently|can't|cannot|doesn't|isn't|puts|carries|calls|named|chose|picked|switched|changed|joined|left|quit|adopted|booked|ordered|donated|enjoys|enjoyed|plans|planned|leaves|stays|met|holds|collects|picks|tries|tried|turns|turned|celebrates|sleeps|rents|rented|hires|stores|grows|waters|does)")
 _UPSTAIRS = (r"(?:upstairs|downstairs|next door|opposite|across the (?:street|hall|road|corridor|landing)|down the (?:hall|road|street)|over the road|(?:from|in|at) (?:number|flat|apartment|house) \w+|"
              r"(?:on|from) the (?:\w+ )?floor (?:above|below)|along the corridor|on the other side)")
 _ELSEWHERE = re.compile(rf"(?<![a-z])(?:the|that|those|a|an|some|our)(?: [a-z]+){{0,2}} (?:people|person|couple|family|dog|cat|man|woman|guy|lady|boy|girl|kid|kids|student|students|tenant|tenants|lot|house|flat|household|baby|pet|puppy) (?:(?:who|that) (?:lives?|live) |living |from )?{_UPSTAIRS}"
@@ -110,6 +110,7 @@ _THEIR = re.compile(r"(?<![a-z])(?:his|her|their|him|them|he|she|they)(?![a-z])"
 _HEARSAY = re.compile(r"そうです|そうだ|らしい|だって|んだと|とのこと|と言って|と話し|と聞")
 _ME_JA = re.compile("私(?!事|服|立|鉄|物)|僕|俺|自分|うち(?:は|の(?!子)|で|も)|わたし|あたし|ユーザー|我が家|わが家")
 _FAVOUR = re.compile("くれ|くださ|下さ|勧め|すすめ|紹介|誘|教えてもら|譲ってもら")
+_CLEFT_JA = re.compile(rf"(?:の|な人|人)は、?(?:[^、。]{{0,8}}の)?(?P<p>{_JA_PEOPLE})(?:さん|ちゃん|くん|たち)?(?:だけ|一人)?(?=だ|です|である|で、|なん|らしい|みたい|。|$)")
 _NO_OWNING_JA = re.compile("影響|勧め|すすめ|薦め|紹介|誘い|付き添い|付き合い|お下がり|代わり|ため|手伝い|都合|看病|介護|世話|送り|迎え|お迎え|おかげ|お陰|頼み|提案|教え|希望|意見|話|付添|頃|ころ|とき|時|手作り|作|淹れ|握|運転")
 _HONORIFIC = re.compile(rf"(?P<n>[{KANJI}{KATAKANA}ー]{{1,6}}|[ぁ-ん]{{2,4}}(?=さん|くん|ちゃん))(?:さん|くん|ちゃん|君|先輩|様|氏|先生)(?P<role>の|は|が|も|って|によると)")
 _NO_HONORIFIC = {"お客", "皆", "奥", "娘", "息子", "歯医者", "医者", "たくさ", "みな", "お母", "お父", "大家", "なに", "おば", "おじ", "お子", "生協", "業者", "店員"}
@@ -122,7 +123,7 @@ _BARE_NAME_JA = re.compile(rf"(?:^|[、。「（(]|(?:友人|友達|同僚|先�
 _NO_BARE_JA = {"林", "森", "原", "関", "明", "実", "進", "学", "愛", "優", "舞", "彩", "茂", "修", "豊", "仁", "司", "清", "純", "葵", "樹", "湊", "蓮", "上野", "千葉", "宮崎", "福田", "川崎", "石川", "山口", "高田", "中野", "本間", "調味料", "玉子", "椅子", "帽子", "障子", "餃子", "菓子", "様子", "調子", "冊子", "未来", "学園祭"}
 _OWNER = re.compile(r"(?<![\w'])(?:(?:Mrs?|Ms|Miss|Dr|Prof|Sir|Lady)\.? )?(?P<n>[A-Z][a-zà-þ]+)(?: [A-Z][a-zà-þ]+)?'s? (?=(?P<rest>(?:\w+ ){0,2}\w*))")
 _NAME_ACTS = re.compile(rf"(?:^|(?<=[.;:!?,] )|(?<=\bthat )|(?<=\bwhile )|(?<=\bbut )|(?<=\band )|(?<=\bbecause )|(?<=\bwhat )|(?<=\bwhere )|(?<=\bwhich )|(?<=\bwho )|(?<=\bwhen )|(?<=\bhow )|(?<=[a-z] (?=[A-Z])))(?P<n>[A-Z][a-zà-þ]+)(?P<family> [A-Z][a-zà-þ]+)?(?P<more>(?:,| and| &) [A-Z][a-zà-þ]+)?(?:, (?:who|whose|a|an|the|my|our) [^,.;]{{1,50}},)? (?=(?P<v>{_VERB})\b)")
-_CLAUSE = re.compile(r"; |: |\. | but |,? while |,? whereas |,? although |, (?:and |so )?(?=(?:i|we|my|our|i'm|i've|the user)\b)|, which | and (?=(?:i|my|mine)\b(?! (?:and|both)))")
+_CLAUSE = re.compile(r" (?:whenever|when|because|since|if|as|until|before|after|so that) (?=(?:i|we|my|our|i'm)\b)|; |: |\. | but |,? while |,? whereas |,? although |, (?:and |so )?(?=(?:i|we|my|our|i'm|i've|the user|his|her|their)\b)|, which | and (?=(?:i|my|mine)\b(?! (?:and|both)))")
 _CHILD_PLACES = re.compile(r"保育園|幼稚園|こども園|学童|お迎え|\b(?:nursery|kindergarten|daycare|preschool|infants|school run)\b")  # a fact about these is one about a child
 THEIRS_START = re.compile(r"^(?:his|her|their)(?![a-z])")
 PRONOUN_START = re.compile(r"^(?:and |but |so )?(?:he|she|his|her|they|their|it's his|it's her)(?:'s|'re|'ve)?(?![a-z])|^(?:彼|彼女|あの子|向こう)(?:の|は|が|も)")
@@ -208,8 +209,9 @@ def _english(text: str, raw: str, known: set[str], anchors: Sequence[str], spans
     if not found:
         return False
     if value is not None:  # "my brother's birthday is on July 12 and mine on October 2": only persons of the value's own clause count where that clause is the user's
-        here = next((a for a, b in _clauses(text) if a <= value < b), 0)
-        if here and re.match(r"(?:i|we|my|our|i'm|i've|mine|ours|the user(?:'s)?)\b(?! (?:[a-z]+ ){0,2}(?:#|\0))", "".join(marked)[here:].lstrip()) and not any(here <= a for a, _ in owners):
+        here, stop = next(((a, b) for a, b in _clauses(text) if a <= value < b), (0, len(text)))
+        clause = "".join(marked)[here:stop]
+        if re.match(r"(?:i|we|my|our|i'm|i've|mine|ours|the user(?:'s)?)\b", clause.lstrip()) and "#" not in clause:
             return False
     for _, end in owners:
         owned = text[end:end + 30]
@@ -270,6 +272,11 @@ def _names(text: str, raw: str, anchors: Sequence[str], spans: Sequence[tuple[in
             start = text.find(normalise(match[0]).rstrip())
             if start >= 0:
                 yield start, start + len(normalise(match[0]).rstrip()), True
+    for match in [*_BELONGS.finditer(raw), *_SHE.finditer(raw)]:
+        piece = normalise(match["n"])
+        start = text.find(piece)
+        if unknown(piece, True) and start >= 0:
+            yield start, start + len(piece), False
     for match in _NAME_ACTS.finditer(raw):
         name = match["n"].lower()
         if unknown(name, False) and not (match["family"] and not unknown(match["family"].strip().lower(), False)):
@@ -277,6 +284,10 @@ def _names(text: str, raw: str, anchors: Sequence[str], spans: Sequence[tuple[in
             start = text.find(piece)
             if start >= 0 and not any(s < start + len(piece) and start < e for s, e in spans):
                 yield start, start + len(piece), False
+
+
+_BELONGS = re.compile(r"\b(?:belongs? to|owned by|property of) (?P<who>(?:(?:Mrs?|Ms|Miss|Dr)\.? )?(?P<n>[A-Z][a-zà-þ]+))")
+_SHE = re.compile(r"(?<=[a-z] )(?P<n>[A-Z][a-zà-þ]+)(?=, (?:who|he|she)(?:'s)? )")
 
 
 # --- Japanese ---------------------------------------------------------------------------------------------------
@@ -304,6 +315,9 @@ def _japanese(text: str, known: set[str], anchors: Sequence[str], spans: Sequenc
         for match in _PET_NEAR_JA.finditer(text):
             if any(s <= match.end("x") < e or match["x"] in text[s:e] for s, e in spans) or any(match["x"] == a for a in anchors):
                 mentions.append((match.start(), match.end(), "は"))
+    for match in _CLEFT_JA.finditer(text):
+        if _WORD_TO_PERSON[match["p"]] not in known and not inside(match):
+            return True  # 囲碁を習っているのは父だ
     for match in _HONORIFIC.finditer(text):
         name = match["n"]
         if not inside(match) and not any(name in one or one in name for one in user) and name not in _WORD_TO_PERSON and name not in _NO_HONORIFIC and not any(name in a for a in anchors):
