@@ -311,7 +311,8 @@ def _japanese(text: str, known: set[str], anchors: Sequence[str], spans: Sequenc
             continue
         mentions.append((match.start(), match.end(), match["role"]))
     if "neighbour" not in known and "parents" not in known:
-        mentions += [(m.start(), m.end(), "は") for m in _ELSEWHERE_JA.finditer(text) if not inside(m) and not any(a.startswith("実家") for a in anchors)]
+        mentions += [(m.start(), m.end(), "は") for m in _ELSEWHERE_JA.finditer(text) if not inside(m) and not any(a.startswith("実家") for a in anchors)
+                     and (spans or not re.match("実家[^の]", m[0]))]  # without a fact in hand, where the parents live may be what is asked
         for match in _PET_NEAR_JA.finditer(text):
             if any(s <= match.end("x") < e or match["x"] in text[s:e] for s, e in spans) or any(match["x"] == a for a in anchors):
                 mentions.append((match.start(), match.end(), "は"))
