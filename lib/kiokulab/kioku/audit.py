@@ -233,6 +233,8 @@ def _utterances(persona: Persona, order, facts, versions, fault) -> None:
                     fault("replaced", f"states {name}, which {version.valid_to} replaced", *where)
                 elif fact.id in forgotten_at and (position, index) > forgotten_at[fact.id]:
                     fault("forgotten", f"states {name} after the request to forget it", *where)
+                elif labelled and name not in shown and not _by_evidence(turn, name):
+                    fault("stated", f"{name} is labelled, but its forms are not in the utterance", *where)
                 elif not labelled:
                     fault("unlabelled", f"holds the forms of {name} without a label", *where)
             if turn.kind == "near_miss":
@@ -269,6 +271,8 @@ def _stated(persona: Persona, order, fault) -> None:
     for fact in persona.facts:
         forms = Forms([fact])
         for version in fact.versions:
+            if version.text.strip() and f"{fact.id}.{version.n}" not in forms.stated(version.text):
+                fault("versions", f"{fact.id}.{version.n}: its own sentence {version.text!r} does not hold its forms")
             if version.valid_from not in order:
                 continue
             name, session = f"{fact.id}.{version.n}", persona.sessions[order[version.valid_from]]
