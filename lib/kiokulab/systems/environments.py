@@ -84,7 +84,9 @@ def find_uv() -> str | None:
 
 def _run(command: list[str], log: Path, say) -> bool:
     """Run one step of a build; its output goes to the log, its headline lines to `say`. True when it ended well."""
-    environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
+    from kiokulab.units import clean_environment  # an installer runs other people's build scripts: no key reaches it
+
+    environment = {**clean_environment(), "UV_PYTHON_DOWNLOADS": "never"}
     if os.environ.get("PIP_INDEX_URL") and not os.environ.get("UV_DEFAULT_INDEX"):
         environment["UV_DEFAULT_INDEX"] = os.environ["PIP_INDEX_URL"]
     with open(log, "a", encoding="utf-8") as file:

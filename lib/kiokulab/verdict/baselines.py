@@ -4,9 +4,7 @@ questions."""
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 
 import numpy as np
@@ -28,10 +26,7 @@ def version(name: str) -> str | None:
     """What stands for a baseline's version: the library that ranks, where there is one."""
     if name != "bm25":
         return None
-    try:
-        return f"bm25s {package_version('bm25s')}"
-    except PackageNotFoundError:
-        return "own BM25 (the library bm25s is not installed)"
+    return f"bm25s {package_version('bm25s')}"
 
 
 def words(text: str) -> list[str]:
@@ -41,30 +36,16 @@ def words(text: str) -> list[str]:
 
 
 def bm25_scores(query: str, texts: Sequence[str]) -> np.ndarray:
-    """BM25 of `query` against each text, float64 (n,), rounded to 4 decimals. By bm25s where it is installed, else by
-    the same formula (Lucene's variant: idf = ln(1 + (n - df + 0.5) / (df + 0.5))) written out; the version says
-    which."""
+    """BM25 of `query` against each text, float64 (n,), rounded to 4 decimals: Lucene's variant, with
+    idf = ln(1 + (n - df + 0.5) / (df + 0.5)), by the library bm25s."""
+    import bm25s
+
     rows, asked = [words(text) for text in texts], list(dict.fromkeys(words(query)))
-    try:
-        import bm25s
-    except ImportError:
-        return np.round(_own_bm25(rows, asked), 4)
     # words that are not asked for change no score but by the length of a text: one number stands for all of them
     number = {word: n for n, word in enumerate(asked, 1)}
     index = bm25s.BM25(k1=K1, b=B, method="lucene")
     index.index(([[number.get(word, 0) for word in row] for row in rows], {"": 0, **number}), show_progress=False)
     return np.round(np.asarray(index.get_scores_from_ids(list(number.values())), np.float64), 4)
-
-
-def _own_bm25(rows: Sequence[Sequence[str]], asked: Sequence[str]) -> np.ndarray:
-    """The formula: `rows` the words of each text, `asked` the query's distinct words."""
-    lengths = np.array([len(row) for row in rows], np.float64)
-    found = [Counter(row) for row in rows]
-    counts = np.array([[row[word] for word in asked] for row in found], np.float64).reshape(len(rows), len(asked))
-    frequency = (counts > 0).sum(0)
-    idf = np.log(1 + (len(rows) - frequency + 0.5) / (frequency + 0.5))
-    norm = K1 * (1 - B + B * lengths / max(lengths.mean(), 1e-9))
-    return (idf * counts / (counts + norm[:, None])).sum(1)
 
 
 def select(name: str, question: Question, top: int, embedder: object = None) -> list[tuple[Session, float | None]]:
