@@ -10,20 +10,20 @@ import tempfile
 from pathlib import Path
 
 from kiokulab import receipts
-from kiokulab.params import KiokuParams
+from kiokulab.params import params_class
 
 BASE = {"personas": 4, "bootstrap": 200, "jobs": 2}
 
 
-def make(root, system, **parameters):
+def make(root, system, track="kioku", **parameters):
     """One run under `root`, all four steps; returns its folder."""
     before = os.environ.get("KIOKULAB_OUTPUTS")
     os.environ["KIOKULAB_OUTPUTS"] = str(root)
     try:
-        params = KiokuParams.checked({**BASE, "system": system, **parameters})
+        params = params_class(track).checked({**(BASE if track == "kioku" else {"jobs": 2}), "track": track, "system": system, **parameters})
         for name in ("1-generate", "2-ingest", "3-judge", "4-analyze"):
             step = receipts.begin(name, params)
-            importlib.import_module(f"kiokulab.kioku.{name[2:]}").run(step.folder, step.params)
+            importlib.import_module(f"kiokulab.{track}.{name[2:]}").run(step.folder, step.params)
             receipts.finish(step)
         return step.folder
     finally:

@@ -176,3 +176,25 @@ def test_the_notebook_gives_the_same_bytes_twice_wherever_it_lies(tmp_path):
     assert seen[0].keys() == seen[1].keys() and all(seen[0][name] == seen[1][name] for name in seen[0])
     notebook = json.loads(seen[0]["compare.ipynb"])
     assert receipts.not_run(notebook) == [] and b"data:image/png" in seen[0]["compare.ipynb"] and str(tmp_path).encode() not in seen[0]["compare.ipynb"]
+
+
+@pytest.mark.timeout(300)
+def test_the_other_tracks_have_tables_of_their_own_and_their_items_add_up(tmp_path):
+    from kiokulab.explore import Explorer
+
+    for track, systems, extra in (("verdict", ("plain-rag", "bm25"), {"questions": 6}), ("emem", ("reference-lexical", "reference-search"), {}),
+                                  ("drift", ("oracle", "mute"), {"language": "en", "size": 20, "bootstrap": 100})):
+        for system in systems:
+            runs_made.make(tmp_path, system, track=track, **extra)
+    result = compare.compare(tmp_path, resamples=100)
+    assert [(t["track"], len(t["rows"])) for t in result["tables"]] == [("drift", 2), ("emem", 2), ("verdict", 2)] and result["left_out"] == []
+    for table in result["tables"]:
+        assert compare.table_html(table) and compare.picture(table) and table["differences"] and not table["refused"]
+        for row in table["rows"]:
+            x = Explorer(tmp_path / row["folder"])
+            for figure in row["figures"]:
+                if figure["name"] in x.metrics:
+                    assert x.figure(figure["name"]) == {key: figure[key] for key in ("k", "n", "not_judged")}, (table["track"], figure["name"])
+            assert set(x.metrics) <= {f["name"] for f in row["figures"]}
+    mute = next(row for row in result["tables"][0]["rows"] if row["system"] == "mute")
+    assert mute["headline"]["value"] == 300

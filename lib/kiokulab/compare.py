@@ -44,7 +44,7 @@ QUESTIONS = {"kioku": "does the store hold what is true, and nothing that is old
              "verdict": "does an agent with this memory answer right, at what cost and delay?"}
 # parameters that decide a run but may differ inside a table: they are the thing compared, or do not move a figure's value
 FREE = {"track", "edition", "system", "settings", "seed", "bootstrap", "route", "model", "endpoint", "transcript", "url", "tools", "pinned_key", "timeout_s", "dataset",
-        "data", "script", "official_repo", "calls_in_flight", "label"}
+        "data", "script", "official_repo", "calls_in_flight", "label", "isolation", "internal_model"}
 READ = ("dataset.jsonl", "metrics.json", "judgements.jsonl", "events.jsonl", "contexts.jsonl")
 ROUTES = {"raw": "raw conversation", "requests": "requests", "signaled": "change signaled", "": ""}
 
@@ -145,7 +145,7 @@ def conditions(run: Run) -> dict[str, str]:
     written = {path: sha for step in r.steps for path, sha in step.outputs.items()}
     found = {
         "edition": f"{r.edition} {r.edition_digest[:12]}",
-        "dataset": written.get("dataset.jsonl", "none")[:12],
+        "dataset": _dataset(run, written),
         "rules of the track": f"version {run.rules}",
         "judge and version": f"{judge.get('name')} {str(judge.get('version'))[:12]}" if judge.get("name") else "arithmetic",
         "prompts": _prompts(run),
@@ -153,6 +153,15 @@ def conditions(run: Run) -> dict[str, str]:
     }
     free = FREE | ({"embedder"} if r.track in ("drift", "emem") else set())
     return found | {name: _said(value) for name, value in sorted(r.parameters.items()) if name not in free}
+
+
+def _dataset(run: Run, written: Mapping[str, str]) -> str:
+    """Digest of what was asked. The verdict track's dataset.jsonl also says how its system is isolated, so there it is the
+    digests of the file and of the sample."""
+    own = run.metrics.get("conditions")
+    if isinstance(own, Mapping) and own.get("sample_digest"):
+        return f"{str(own.get('data_sha256'))[:12]}, sample {str(own['sample_digest'])[:12]}"
+    return written.get("dataset.jsonl", "none")[:12]
 
 
 def _prompts(run: Run) -> str:
@@ -486,6 +495,7 @@ def own(run: Run) -> dict[str, str]:
     models = ", ".join(versions.models) if versions and versions.models else "no model was called"
     return {"version": str((versions.system if versions else {}).get("version") or "none"), "settings": _said(p.get("settings")), "model": models,
             "embedder": _said(p.get("embedder")), "feeds": _said(opened.get("feeds")), "clock": _said(opened.get("dates")), "seed": _said(p.get("seed")),
+            **({"isolation": str(p["isolation"])} if p.get("isolation") else {}),
             "kit": f"{versions.kit} {str(versions.git_commit or '')[:8]}{' with changes' if versions.git_dirty else ''}" if versions else "none",
             "machine": versions.platform if versions else "none"}
 

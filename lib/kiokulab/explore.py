@@ -77,8 +77,8 @@ class Explorer:
         for item in self.list:
             for kind in (item["kind"], "every failure" if item["good"] is False else None, "everything"):
                 if kind is not None:
-                    self._groups[item["metric"], kind, item["language"]].append(item)
-                    self._groups[item["metric"], kind, ""].append(item)
+                    for language in {item["language"], ""}:
+                        self._groups[item["metric"], kind, language].append(item)
 
     # --- lists ---------------------------------------------------------------------------------------------------
 
@@ -420,8 +420,7 @@ def panel(root: str | Path, notes: str | Path, *, run: str = "", metric: str = "
         busy["on"] = True
         explorer = open_run(first.value)
         metric_box.options = explorer.metrics
-        if metric in explorer.metrics:
-            metric_box.value = metric
+        metric_box.value = metric if metric in explorer.metrics else next(iter(explorer.metrics), None)
         language.options = [("all", ""), *[(x, x) for x in explorer.languages]]
         busy["on"] = False
         fill_kinds()
@@ -432,6 +431,7 @@ def panel(root: str | Path, notes: str | Path, *, run: str = "", metric: str = "
         busy["on"] = True
         kinds = open_run(first.value).kinds(metric_box.value)
         kind_box.options = [(f"{kind} ({n})", kind) for kind, n in kinds.items()]
+        kind_box.value = next(iter(kinds), None)  # a list that was empty before chooses nothing by itself
         busy["on"] = False
         fill_items()
 

@@ -276,7 +276,9 @@ class _Site:
         here = [*trail, (receipt.run, "index.html")]
         kioku = receipt.track == "kioku"
         template = environment().get_template("lists.html")
-        for metric in x.metrics:
+        from kiokulab.explore import KINDS
+
+        for metric in dict.fromkeys([*(KINDS if kioku else ()), *x.metrics]):  # what counted nothing has a page that says so
             rows, kinds = x.items(metric, "everything"), x.kinds(metric)
             rows = sorted(rows, key=lambda r: (r["good"] is True, r["good"] is None))[:600]
             body = template.make_module({"href": _case_href}).items(rows=rows, kinds=kinds, all=len(x.items(metric, "everything")), kioku=kioku, x=x)

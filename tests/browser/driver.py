@@ -4,11 +4,15 @@ needed. Console messages and requests come from the driver's own logs, so that a
 import base64
 import contextlib
 import json
+import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
+import urllib.error
 import urllib.request
+from pathlib import Path
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 KEYS = {"tab": "\ue004", "enter": "\ue007", "space": " ", "down": "\ue015", "escape": "\ue00c"}
@@ -104,11 +108,23 @@ def request(method, url, body=None):
         raise AssertionError(f"{method} {url}: {error.read().decode()[:600]}") from None
 
 
+def fonts(place):
+    """A data folder with the Japanese font of the kit's figures, so that screenshots show Japanese where no such font is installed."""
+    with contextlib.suppress(ImportError):
+        import matplotlib_fontja
+
+        (place / "fonts").mkdir(parents=True)
+        for font in Path(matplotlib_fontja.__file__).parent.rglob("*.ttf"):
+            shutil.copy(font, place / "fonts")
+    return str(place)
+
+
 @contextlib.contextmanager
 def browser(dark=False, size=(1280, 900)):
     """A headless Chromium in a profile of its own; gone when the block is left."""
     port = free_port()
-    service = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    home = tempfile.TemporaryDirectory()
+    service = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "XDG_DATA_HOME": fonts(Path(home.name))})
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(100):
@@ -132,3 +148,4 @@ def browser(dark=False, size=(1280, 900)):
     finally:
         service.terminate()
         service.wait(10)
+        home.cleanup()
