@@ -181,3 +181,19 @@ def test_without_a_key_nothing_is_asked(service, tmp_path, monkeypatch):
         with unit(service, tmp_path):
             pass
     assert service.seen == []
+
+
+def test_the_key_may_lie_in_a_file_whose_name_units_can_see(service, tmp_path, monkeypatch):
+    from kiokulab.units import clean_environment
+
+    monkeypatch.delenv("SUPERMEMORY_API_KEY")
+    (tmp_path / "access").write_text("sm_file\n")
+    monkeypatch.setenv("SUPERMEMORY_ACCESS_FILE", str(tmp_path / "access"))
+    assert "SUPERMEMORY_ACCESS_FILE" in clean_environment()
+    with unit(service, tmp_path) as memory:
+        tell(memory, "kept")
+    assert service.seen[0][4] == "Bearer sm_file"
+    monkeypatch.setenv("SUPERMEMORY_ACCESS_FILE", str(tmp_path / "none"))
+    with pytest.raises(SystemFailure, match="cannot be read"):
+        with unit(service, tmp_path):
+            pass

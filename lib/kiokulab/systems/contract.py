@@ -355,7 +355,9 @@ def check_failure(bench: Bench) -> None:
     breakable = bench.declared["embeddings"] and hasattr(bench.meter, "broken")  # not the meter of a run with a model
     if breakable:
         request = Request("no-vector", _date(0), "This text gets no vector 55667.")
-        tries.append(("ingest without an embedding endpoint", lambda: unit.ingest(request, _date(0))))
+        # with settle: a system may store only there
+        told = lambda: (unit.ingest(request, _date(0)), unit.settle(300.0))  # noqa: E731
+        tries.append(("ingest without an embedding endpoint", told))
         if "search" in bench.declared["capabilities"]:
             tries.append(
                 ("search without an embedding endpoint", lambda: unit.search("no vector for this", 5, _date(0)))

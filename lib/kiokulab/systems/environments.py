@@ -77,6 +77,20 @@ def only_one(path: Path, what: str, wait: bool = False) -> Iterator[None]:
         yield
 
 
+def secret(name: str, file_name: str) -> str | None:
+    """A secret of the user's: the environment variable `name`, else the text of the file that the variable `file_name` names; None
+    where neither is there. Units of a run see no variable whose name says key, token, secret or password, but they see `file_name`."""
+    if os.environ.get(name):
+        return os.environ[name]
+    path = os.environ.get(file_name)
+    if not path:
+        return None
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SystemFailure(f"the file that {file_name} names cannot be read: {error}", "not_installed") from None
+
+
 def find_uv() -> str | None:
     """Path of uv: beside this interpreter, or on the search path; None where there is none."""
     return shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")

@@ -60,10 +60,11 @@ class McpServer(System):
     name = "mcp"
     keeps = "some"
     model = "optional"
-    # command: list, or url: text, with `token_from` naming the environment variable that holds a bearer token. tools: verb → tool,
+    # command: list, or url: text, with `token_from` naming the environment variable that holds a bearer token, or
+    # `token_file_from` one that names a file with it. tools: verb → tool,
     # arguments (words in braces: text, date, id, query, k, space), answer (text, lines, json), field. environment: names passed on
     settings: dict[str, Any] = {
-        "command": [], "url": "", "token_from": "", "environment": [], "tools": {}, "feeds": "session", "dates": "text",
+        "command": [], "url": "", "token_from": "", "token_file_from": "", "environment": [], "tools": {}, "feeds": "session", "dates": "text",
         "version": "", "timeout_s": 300, "longest": 0, "dump_reason": "",
     }  # fmt: skip
 
@@ -99,10 +100,13 @@ class McpServer(System):
 
     def _client(self) -> Client:
         if self.config["url"]:
-            name = self.config["token_from"]
-            if name and not os.environ.get(name):
-                raise SystemFailure(f"the server needs a sign-in: {name} is not set", "not_installed")
-            return Http(self.config["url"], os.environ.get(name) if name else None)
+            from kiokulab.systems.environments import secret
+
+            name, file_name = self.config["token_from"], self.config["token_file_from"]
+            token = secret(name, file_name)
+            if (name or file_name) and not token:
+                raise SystemFailure(f"the server needs a sign-in: {file_name or 'no variable'} names no file with it, and {name or 'no variable'} is not set", "not_installed")
+            return Http(self.config["url"], token)
         if not self.config["command"]:
             raise SystemFailure("neither `command` nor `url` says where the server is", "not_ready")
         from kiokulab.systems.process import clean_environment
@@ -193,6 +197,7 @@ class Sepiace(McpServer):
         **McpServer.settings,
         "url": "https://hi.sepiace.io/api/v1/mcp",
         "token_from": "SEPIACE_TOKEN",
+        "token_file_from": "SEPIACE_ACCESS_FILE",
         "longest": 4000,
         "version": "hosted",
         "tools": {

@@ -14,7 +14,7 @@ from kiokulab.systems.base import Hit, Ingested, Item, Memory, Results, Session,
 
 SYSTEMS = {"supermemory": "Supermemory"}
 
-KEY = "SUPERMEMORY_API_KEY"
+KEY, KEY_FILE = "SUPERMEMORY_API_KEY", "SUPERMEMORY_ACCESS_FILE"
 PAGE = 100
 
 
@@ -40,9 +40,11 @@ class Supermemory(System):
 
     def open(self, space: str, workdir: str, endpoint: str | None = None) -> None:
         super().open(space, workdir, endpoint)
-        key = os.environ.get(KEY)
+        from kiokulab.systems.environments import secret
+
+        key = secret(KEY, KEY_FILE)
         if not key:
-            raise SystemFailure(f"Supermemory needs an account: {KEY} is not set", "not_installed")
+            raise SystemFailure(f"Supermemory needs an account: {KEY_FILE} does not name a file with its key, and {KEY} is not set", "not_installed")
         import httpx
 
         self.client = httpx.Client(
