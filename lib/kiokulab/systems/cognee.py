@@ -1,0 +1,150 @@
+"""cognee as a library, its document pipeline without a language model. What was run and what it cannot do: cognee.md."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from kiokulab.systems.base import Hit, Ingested, Item, Memory, Results, Session, System, SystemFailure
+
+SYSTEMS = {"cognee-chunks": "CogneeChunks"}
+
+DATASET = "memories"
+
+
+class CogneeChunks(System):
+    """Each session is a document, cut into chunks that are embedded and put into cognee's graph; no model reads them."""
+
+    name = "cognee-chunks"
+    package = "cognee"
+    feeds = "session"
+    dates = "text"
+    embeddings = True
+    capabilities = frozenset({"search", "reset"})
+    settings = {"chunk_size": 512}
+
+    def version(self) -> str:
+        from importlib.metadata import version
+
+        return version(self.package)
+
+    def open(self, space: str, workdir: str, endpoint: str | None = None) -> None:
+        super().open(space, workdir, endpoint)
+        if endpoint is None:
+            raise SystemFailure("cognee needs an embedding endpoint, and this run has none", "not_ready")
+        with urllib.request.urlopen(f"{endpoint}/models", timeout=30) as answer:
+            embedder = next(row for row in json.load(answer)["data"] if "dimensions" in row)
+        root = Path(workdir)
+        # litellm ships the tokenizer's file under its cache name; without this it would be looked for at a server
+        tokenizers = Path(importlib.util.find_spec("litellm").origin).parent / "litellm_core_utils" / "tokenizers"
+        for name in ("data", "system", "cache"):
+            (root / name).mkdir(exist_ok=True)
+        os.environ.update(
+            {
+                "TELEMETRY_DISABLED": "1",
+                "LLM_PROVIDER": "openai", "LLM_MODEL": "openai/none", "LLM_ENDPOINT": "http://127.0.0.1:9/v1", "LLM_API_KEY": "not-a-key",
+                "EMBEDDING_PROVIDER": "openai_compatible", "EMBEDDING_MODEL": embedder["id"], "EMBEDDING_ENDPOINT": endpoint,
+                "EMBEDDING_API_KEY": "not-a-key", "EMBEDDING_DIMENSIONS": str(embedder["dimensions"]),
+                "DATA_ROOT_DIRECTORY": str(root / "data"), "SYSTEM_ROOT_DIRECTORY": str(root / "system"),
+                "CACHE_ROOT_DIRECTORY": str(root / "cache"), "COGNEE_SKIP_CONNECTION_TEST": "true",
+                "ENABLE_BACKEND_ACCESS_CONTROL": "false", "CACHING": "false", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+                "COGNEE_LOG_FILE": "false", "LOG_LEVEL": "ERROR", "TIKTOKEN_CACHE_DIR": str(tokenizers),
+            }
+        )  # fmt: skip
+        self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        import cognee
+
+        self.cognee = cognee
+        self.file = root / "documents.json"  # texts in the order of feeding: cognee's own ids follow from them
+        self.documents: list[str] = json.loads(self.file.read_text(encoding="utf-8")) if self.file.exists() else []
+        self.waiting = 0
+
+    def _do(self, work: Any) -> Any:
+        return self.loop.run_until_complete(work)
+
+    def close(self) -> None:
+        self.settle(600)
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+    def reset(self) -> None:
+        self._do(self.cognee.prune.prune_data())
+        self._do(self.cognee.prune.prune_system(metadata=True))
+        self.documents, self.waiting = [], 0
+        self.file.unlink(missing_ok=True)
+
+    def ingest(self, item: Item, when: str) -> Ingested:
+        text = (
+            "\n".join(f"{turn.role}: {turn.text}" if turn.role else turn.text for turn in item.turns)
+            if isinstance(item, Session)
+            else item.text
+        )
+        self._do(self.cognee.add(text, dataset_name=DATASET))
+        self.documents.append(text)
+        self.file.write_text(json.dumps(self.documents), encoding="utf-8")
+        self.waiting += 1
+        return Ingested()
+
+    def settle(self, timeout: float) -> None:
+        """Cut, embed and store what was added since: one run of the pipeline for all of it, as cognee's own benchmark does."""
+        if not self.waiting:
+            return
+        from cognee.modules.pipelines.tasks.task import Task
+        from cognee.tasks.documents import classify_documents, extract_chunks_from_documents
+        from cognee.tasks.storage import add_data_points
+
+        tasks = [
+            Task(classify_documents),
+            Task(extract_chunks_from_documents, max_chunk_size=self.config["chunk_size"]),
+            Task(add_data_points, task_config={"batch_size": 10}),
+        ]
+        work = self.cognee.run_custom_pipeline(tasks=tasks, dataset=DATASET, incremental_loading=True, skip_connection_test=True)
+        found = self._do(asyncio.wait_for(work, timeout))
+        for run in (found or {}).values() if isinstance(found, dict) else []:
+            if "Errored" in type(run).__name__:
+                raise SystemFailure(f"the pipeline failed: {str(getattr(run, 'payload', run))[:300]}")
+        self.waiting = 0
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        if not self.documents:
+            return []
+        from cognee.infrastructure.databases.graph import get_graph_engine
+
+        async def read() -> Any:
+            return await (await get_graph_engine()).get_graph_data()
+
+        nodes, _ = self._do(read())
+        return [{"id": str(id), **given} for id, given in nodes]
+
+    def dump(self) -> list[Memory]:
+        self.settle(600)
+        rows = [row for row in self._nodes() if row.get("type") == "DocumentChunk"]
+        order = {}
+        for row in rows:
+            place = next((number for number, text in enumerate(self.documents) if row["text"].strip()[:200] in text), len(self.documents))
+            order[row["id"]] = (place, row.get("chunk_index") or 0, row["text"])
+        rows.sort(key=lambda row: order[row["id"]])
+        return [Memory(f"c{number:06d}", row["text"], kind="chunk", source="system") for number, row in enumerate(rows, 1)]
+
+    def search(self, query: str, k: int, when: str | None = None) -> Results:
+        self.settle(600)
+        if not self.documents:  # before its first document cognee raises, and there is nothing to find
+            return Results([])
+        from cognee import SearchType
+
+        found = self._do(self.cognee.search(query, query_type=SearchType.CHUNKS, datasets=[DATASET], top_k=k))
+        hits = []
+        for row in found:
+            rows = row if isinstance(row, list) else row.get("search_result", [row]) if isinstance(row, dict) else getattr(row, "search_result", [row])
+            for one in rows if isinstance(rows, list) else [rows]:
+                text = one.get("text") if isinstance(one, dict) else getattr(one, "text", one)
+                if not isinstance(text, str):
+                    raise SystemFailure(f"a search result has no text: {str(one)[:200]}")
+                hits.append(Hit(text))
+        return Results(hits[:k])
