@@ -473,4 +473,4 @@ def panel(root: str | Path, notes: str | Path, *, run: str = "", metric: str = "
     save.on_click(keep)
     fill_metrics()
     left = w.VBox([first, second, metric_box, kind_box, language, said, listed, note, w.HBox([save, saved])], layout=w.Layout(width="34%", min_width="22em"))
-    return w.HBox([left, w.VBox([shown], layout=w.Layout(width="66%"))], layout=w.Layout(width="100%"))
+    return w.HBox([left, w.VBox([shown], layout=w.Layout(width="64%"))], layout=w.Layout(width="100%", justify_content="space-between"))

@@ -196,7 +196,7 @@ def test_the_explorer_in_jupyterlab(runs, tmp_path):
         b.one(".jp-Notebook .jp-Cell", 120)
         wait(lambda: b.script("return !!document.querySelector('.jp-Notebook-ExecutionIndicator[data-status=\"idle\"]')"), 120, "the kernel is idle")
         b.script("document.querySelector('.jp-Notebook .jp-Cell').click()")
-        b.click(b.one("[data-command='notebook:restart-and-run-all'], [data-command='runmenu:restart-and-run-all'], [data-command='notebook:restart-run-all']"))
+        b.click(b.one("[data-command='notebook:restart-run-all']"))
         with contextlib.suppress(AssertionError):
             b.click(b.one(".jp-Dialog-button.jp-mod-accept", 10))
         b.one(".widget-select select", 180)
