@@ -47,7 +47,14 @@ def serve(chat, model="scripted"):
             if self.path.endswith("/embeddings"):
                 texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
                 rows = [[0.1 + text.lower().count(chr(97 + n)) for n in range(26)] for text in texts]
-                return self.answer(200, {"data": [{"index": n, "embedding": row} for n, row in enumerate(rows)], "model": "letters", "usage": {"prompt_tokens": 1, "total_tokens": 1}})
+                return self.answer(
+                    200,
+                    {
+                        "data": [{"index": n, "embedding": row} for n, row in enumerate(rows)],
+                        "model": "letters",
+                        "usage": {"prompt_tokens": 1, "total_tokens": 1},
+                    },
+                )
             bodies.append(body)
             message = chat(body)
             if isinstance(message, int):
@@ -55,12 +62,33 @@ def serve(chat, model="scripted"):
             finish = "tool_calls" if message.get("tool_calls") else "stop"
             usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
             if not body.get("stream"):
-                return self.answer(200, {"id": "x", "object": "chat.completion", "created": 0, "model": model, "usage": usage, "choices": [{"index": 0, "message": message, "finish_reason": finish}]})
+                return self.answer(
+                    200,
+                    {
+                        "id": "x",
+                        "object": "chat.completion",
+                        "created": 0,
+                        "model": model,
+                        "usage": usage,
+                        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+                    },
+                )
             calls = [{"index": n, **call} for n, call in enumerate(message.get("tool_calls") or [])]
-            parts = [[{"index": 0, "delta": {**message, **({"tool_calls": calls} if calls else {})}, "finish_reason": None}], [{"index": 0, "delta": {}, "finish_reason": finish}], []]
-            chunks = [{"id": "x", "object": "chat.completion.chunk", "created": 0, "model": model, "choices": part} for part in parts]
+            parts = [
+                [{"index": 0, "delta": {**message, **({"tool_calls": calls} if calls else {})}, "finish_reason": None}],
+                [{"index": 0, "delta": {}, "finish_reason": finish}],
+                [],
+            ]
+            chunks = [
+                {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": model, "choices": part}
+                for part in parts
+            ]
             chunks[-1]["usage"] = usage
-            self.answer(200, "".join(f"data: {line}\n\n" for line in [*map(json.dumps, chunks), "[DONE]"]).encode(), "text/event-stream")
+            self.answer(
+                200,
+                "".join(f"data: {line}\n\n" for line in [*map(json.dumps, chunks), "[DONE]"]).encode(),
+                "text/event-stream",
+            )
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -39,7 +39,9 @@ def test_its_notes_are_listed_line_by_line_with_the_file_they_lie_in(described, 
             ("memory.md:00001", "user: My dog is called Biscuit. 犬", "work/notes/memory.md"),
             ("memory.md:00002", "assistant: Nice.", "work/notes/memory.md"),
         ]
-        assert memory.ingest(Request("r", WHEN, "nothing"), WHEN).warnings == ["the agent ended well and changed no note"]
+        assert memory.ingest(Request("r", WHEN, "nothing"), WHEN).warnings == [
+            "the agent ended well and changed no note"
+        ]
         assert "Biscuit" in memory.search("dog?", 5).shown
         memory.clean_up()
         assert [row.text for row in memory.dump()] == ["assistant: Nice.", "user: My dog is called Biscuit. 犬"]
@@ -56,7 +58,9 @@ def test_it_keeps_the_contract(described):
 
 def test_an_agent_that_is_not_there_or_late_is_a_failure(described, tmp_path):
     late = [sys.executable, "-c", "import time; time.sleep(60)"]
-    for number, (changes, kind) in enumerate([({"command": ["/no/such/agent"]}, "not_installed"), ({"command": late, "timeout_s": 1}, "timeout")]):
+    for number, (changes, kind) in enumerate(
+        [({"command": ["/no/such/agent"]}, "not_installed"), ({"command": late, "timeout_s": 1}, "timeout")]
+    ):
         with systems.connect(described(**changes), space="u", workdir=tmp_path / str(number)) as memory:
             with pytest.raises(SystemFailure) as caught:
                 memory.ingest(SESSION, WHEN)
@@ -66,7 +70,11 @@ def test_an_agent_that_is_not_there_or_late_is_a_failure(described, tmp_path):
 def test_only_what_is_named_of_the_environment_reaches_it(described, tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_KEY", "k")
     monkeypatch.setenv("OTHER_KEY", "o")
-    show = [sys.executable, "-c", "import os; print(os.environ.get('AGENT_KEY'), os.environ.get('OTHER_KEY'), os.environ['HOME'])"]
+    show = [
+        sys.executable,
+        "-c",
+        "import os; print(os.environ.get('AGENT_KEY'), os.environ.get('OTHER_KEY'), os.environ['HOME'])",
+    ]
     with systems.connect(described(ask=show, environment=["AGENT_KEY"]), space="u", workdir=tmp_path / "u") as memory:
         said = memory.search("?", 1).shown.split()
     assert said == ["k", "None", os.path.join(str(tmp_path), "u", "store", "home")]
@@ -79,7 +87,9 @@ def test_without_a_way_to_ask_search_is_not_applicable(described, tmp_path):
         memory.search("x", 1)
 
 
-@pytest.mark.parametrize("changes", [{"folder": "../.."}, {"folder": "/etc"}, {"command": "rm -rf"}, {"feeds": "week"}, {"colour": 1}])
+@pytest.mark.parametrize(
+    "changes", [{"folder": "../.."}, {"folder": "/etc"}, {"command": "rm -rf"}, {"feeds": "week"}, {"colour": 1}]
+)
 def test_settings_that_cannot_be_are_refused(described, changes):
     with pytest.raises(InputError):
         systems.describe(described(**changes))

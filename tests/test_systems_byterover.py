@@ -62,17 +62,34 @@ def test_a_memory_file_is_read_layer_by_layer():
         ("narrative", "Never on Sundays."), ("fact", "I swim at 6:30 pm."), ("fact", "plain fact"), ("fact", "a snippet"),
     ]  # fmt: skip
     layers = {kind: byterover.LAYER.get(kind, "live") for kind, *_ in rows}
-    assert layers["fact"] == "live" and layers["change log"] == "retired" and layers["narrative"] == layers["summary"] == "derived"
+    assert (
+        layers["fact"] == "live"
+        and layers["change log"] == "retired"
+        and layers["narrative"] == layers["summary"] == "derived"
+    )
 
 
 def test_an_index_keeps_what_it_says_and_not_its_bookkeeping():
     index = "---\nchildren_hash: abc\ntype: summary\n---\n# swim.md\ntitle: Swim\nsummary: ''\ncreatedAt: '2026'\n## Facts\n- **swim**: I swim at 6 pm. [personal]\n[summary compaction; truncated from 9 tokens]\nThe user likes tea."
-    assert byterover.parts_of("person/_index.md", index) == [("index", "I swim at 6 pm.", ""), ("index", "The user likes tea.", "")]
+    assert byterover.parts_of("person/_index.md", index) == [
+        ("index", "I swim at 6 pm.", ""),
+        ("index", "The user likes tea.", ""),
+    ]
     assert byterover.parts_of("a/b.abstract.md", "Likes tea.\n") == [("abstract", "Likes tea.", "")]
     assert byterover.parts_of("a/b.overview.md", "") == []
 
 
-@pytest.mark.parametrize("text", ["", "---\n", "---\n---\n", "no front\n\x00\u202e<script>", "---\nkey\n---\n## Facts\n-\n- \n", "## Facts\n" + "x" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "---\n",
+        "---\n---\n",
+        "no front\n\x00\u202e<script>",
+        "---\nkey\n---\n## Facts\n-\n- \n",
+        "## Facts\n" + "x" * 100_000,
+    ],
+)
 def test_odd_files_are_read_without_loss_of_text(text):
     assert all(part for _, part, _ in byterover.parts_of("a/b.md", text))
     if "script" in text:
@@ -81,12 +98,16 @@ def test_odd_files_are_read_without_loss_of_text(text):
 
 def test_the_stand_in_agent_replaces_what_is_alike_and_adds_the_rest():
     facts = [("person/notes/note_1.md", "note 1", "I swim every Tuesday at 6 pm.")]
-    made = byterover.operations(["I swim every Tuesday at 6:30 pm.", "私の犬の名前はポチです。", "I swim every Tuesday at 6 pm."], facts)
+    made = byterover.operations(
+        ["I swim every Tuesday at 6:30 pm.", "私の犬の名前はポチです。", "I swim every Tuesday at 6 pm."], facts
+    )
     assert [(op["type"], op["path"], op["content"]["rawConcept"]["changes"]) for op in made] == [
         ("UPDATE", "person/notes", ["I swim every Tuesday at 6 pm. -> I swim every Tuesday at 6:30 pm."]),
         ("ADD", "person/notes", ["Recorded: 私の犬の名前はポチです。"]),
     ], "and what is stored already is left alone"
-    assert made == byterover.operations(["I swim every Tuesday at 6:30 pm.", "私の犬の名前はポチです。", "I swim every Tuesday at 6 pm."], facts)
+    assert made == byterover.operations(
+        ["I swim every Tuesday at 6:30 pm.", "私の犬の名前はポチです。", "I swim every Tuesday at 6 pm."], facts
+    )
 
 
 def test_the_relay_answers_the_sign_in_service_and_passes_failures_on():
@@ -96,7 +117,15 @@ def test_the_relay_answers_the_sign_in_service_and_passes_failures_on():
             with urllib.request.urlopen(relay.base + byterover.DISCOVERY) as answer:
                 assert json.load(answer)["issuer"] == relay.base
             relay.curating("I like tea.")
-            status, _, _ = relay.chat(json.dumps({"model": "extractive", "messages": [{"role": "user", "content": "x"}], "tools": [{"function": {"name": "code_exec"}}]}).encode())
+            status, _, _ = relay.chat(
+                json.dumps(
+                    {
+                        "model": "extractive",
+                        "messages": [{"role": "user", "content": "x"}],
+                        "tools": [{"function": {"name": "code_exec"}}],
+                    }
+                ).encode()
+            )
             assert status == 503
         finally:
             relay.close()
@@ -130,7 +159,9 @@ def connect(tmp_path, endpoint, unit="u1", **settings):
     return systems.connect("byterover", settings, space=unit, workdir=tmp_path / unit, endpoint=endpoint, when=WHEN)
 
 
-told_now = {"text": ""}  # ByteRover's prompt names a variable of its sandbox, in which the text is: the prompt does not hold it
+told_now = {
+    "text": ""
+}  # ByteRover's prompt names a variable of its sandbox, in which the text is: the prompt does not hold it
 
 
 def tell(memory, item):
@@ -145,15 +176,29 @@ def agent(body):
     if "code_exec" not in names or any(message["role"] == "tool" for message in body["messages"]):
         return {"role": "assistant", "content": "Done."}
     if "do nothing" in text:
-        return tool_call("code_exec", code="await tools.curate([])")  # not in a function: ByteRover reports success and does nothing
+        return tool_call(
+            "code_exec", code="await tools.curate([])"
+        )  # not in a function: ByteRover reports success and does nothing
     operation = {"path": "person/sport", "title": "swim", "reason": "said", "confidence": "high", "impact": "low"}
     concept = {"task": "times"}
     if "forget my swimming" in text:
         operation |= {"type": "DELETE"}
     elif "6:30" in text:
-        operation |= {"type": "UPDATE", "content": {"facts": [{"statement": "Swims at 6:30 pm.", "subject": "swim"}], "rawConcept": {**concept, "changes": ["Swim moved from 6 pm to 6:30 pm"]}}}
+        operation |= {
+            "type": "UPDATE",
+            "content": {
+                "facts": [{"statement": "Swims at 6:30 pm.", "subject": "swim"}],
+                "rawConcept": {**concept, "changes": ["Swim moved from 6 pm to 6:30 pm"]},
+            },
+        }
     else:
-        operation |= {"type": "ADD", "content": {"facts": [{"statement": "Swims at 6 pm.", "subject": "swim"}], "rawConcept": {**concept, "changes": ["Recorded swim at 6 pm"]}}}
+        operation |= {
+            "type": "ADD",
+            "content": {
+                "facts": [{"statement": "Swims at 6 pm.", "subject": "swim"}],
+                "rawConcept": {**concept, "changes": ["Recorded swim at 6 pm"]},
+            },
+        }
     return tool_call("code_exec", code=f"(async () => {{ return await tools.curate([{json.dumps(operation)}]); }})()")
 
 
@@ -164,7 +209,9 @@ def test_the_real_one_offline_changes_forgets_and_keeps_old_versions_in_its_chan
     with serve(agent) as (endpoint, asked):
         with connect(tmp_path, endpoint) as memory:
             assert memory.version() == "3.14.0" and memory.dump() == []
-            told = tell(memory, Session("s1", WHEN, (Turn("user", "2023-05-20. I swim at 6 pm."), Turn("assistant", "Good."))))
+            told = tell(
+                memory, Session("s1", WHEN, (Turn("user", "2023-05-20. I swim at 6 pm."), Turn("assistant", "Good.")))
+            )
             assert (told.added, told.warnings) == (1, []) and rows(memory, "fact") == ["Swims at 6 pm."]
             told = tell(memory, Request("r1", WHEN, "I swim at 6:30 pm now."))
             assert told.changed == 1 and rows(memory, "fact") == ["Swims at 6:30 pm."]

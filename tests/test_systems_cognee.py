@@ -7,7 +7,11 @@ from kiokulab import systems
 from kiokulab.systems.base import Request, Session, Turn, Unsupported
 
 WHEN = "2023-05-20T10:00:00+09:00"
-SESSION = Session("s1", WHEN, (Turn("user", "2023-05-20. My dog is called Biscuit. 私の犬の名前はポチです。"), Turn("assistant", "Nice.")))
+SESSION = Session(
+    "s1",
+    WHEN,
+    (Turn("user", "2023-05-20. My dog is called Biscuit. 私の犬の名前はポチです。"), Turn("assistant", "Nice.")),
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,7 +31,10 @@ def test_documents_are_kept_as_chunks_over_a_restart_and_apart_from_other_units(
             memory.ingest(Request("r", WHEN, "Please forget that my dog is called Biscuit."), WHEN)
             memory.settle(300)
             texts = [row.text for row in memory.dump()]
-            assert texts == ["user: 2023-05-20. My dog is called Biscuit. 私の犬の名前はポチです。\nassistant: Nice.", "Please forget that my dog is called Biscuit."]
+            assert texts == [
+                "user: 2023-05-20. My dog is called Biscuit. 私の犬の名前はポチです。\nassistant: Nice.",
+                "Please forget that my dog is called Biscuit.",
+            ]
             assert len(memory.search("dog", 1).hits) == 1 and len(memory.search("dog", 9).hits) == 2
             with pytest.raises(Unsupported):
                 memory.forget({"query": "dog"})

@@ -11,7 +11,9 @@ from kiokulab.systems.base import Request, Session, SystemFailure, Turn, Unsuppo
 from kiokulab.systems.contract import FAIL, line_of, run_contract
 
 WHEN = "2023-05-20T10:00:00+09:00"
-SESSION = Session("s1", WHEN, (Turn("user", "My dog is called Biscuit. 私の犬の名前はポチです。"), Turn("assistant", "Nice.")))
+SESSION = Session(
+    "s1", WHEN, (Turn("user", "My dog is called Biscuit. 私の犬の名前はポチです。"), Turn("assistant", "Nice."))
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,7 +51,9 @@ def test_the_store_keeps_messages_as_they_are_with_their_dates_and_deletes_by_id
                 memory.forget({"query": "dog"})
             assert memory.forget({"ids": ["m000001"]}) == 1
             memory.ingest(Request("r3", WHEN, "a new one"), WHEN)
-            assert [row.id for row in memory.dump()] == ["m000002", "m000003", "m000004", "m000005"], "no number is used twice"
+            assert [row.id for row in memory.dump()] == ["m000002", "m000003", "m000004", "m000005"], (
+                "no number is used twice"
+            )
             with pytest.raises(SystemFailure):
                 memory.forget({"ids": ["m000001"]})
 
@@ -60,16 +64,32 @@ def test_with_the_built_in_model_two_runs_store_and_ask_the_same(name, tmp_path)
     for turn in ("one", "two"):
         record = tmp_path / turn / "calls.sqlite"
         record.parent.mkdir()
-        opening = meter.Opening(run="t", record=str(record), mode="embedded", upstream="", models=["extractive"], budget=None, spent="0", embedder="hash", concurrency=2)
+        opening = meter.Opening(
+            run="t",
+            record=str(record),
+            mode="embedded",
+            upstream="",
+            models=["extractive"],
+            budget=None,
+            spent="0",
+            embedder="hash",
+            concurrency=2,
+        )
         with meter.session(opening) as session:
             endpoint = session.endpoint("u1")
             meter.begin_unit(endpoint)
             with connect(name, tmp_path / turn, endpoint) as memory:
                 assert memory.ingest(SESSION, WHEN).added == 2
-                assert memory.ingest(Request("r", WHEN, "Please forget that my dog is called Biscuit."), WHEN).removed == 0
+                assert (
+                    memory.ingest(Request("r", WHEN, "Please forget that my dog is called Biscuit."), WHEN).removed == 0
+                )
                 seen.append([(row.id, row.text, row.created, row.kind) for row in memory.dump()])
     assert seen[0] == seen[1]
-    assert [row[1] for row in seen[0]] == ["My dog is called Biscuit.", "私の犬の名前はポチです。", "Please forget that my dog is called Biscuit."]
+    assert [row[1] for row in seen[0]] == [
+        "My dog is called Biscuit.",
+        "私の犬の名前はポチです。",
+        "Please forget that my dog is called Biscuit.",
+    ]
 
 
 def removing(body):

@@ -48,7 +48,12 @@ def test_a_server_of_any_tool_names_is_fed_searched_listed_and_made_to_forget(de
     name = described()
     assert systems.resolve(name).name == name
     about = systems.describe(name)
-    assert (about["version"], about["capabilities"], about["dates"], about["installed"]) == ("1", ["forget", "search"], "native", True)
+    assert (about["version"], about["capabilities"], about["dates"], about["installed"]) == (
+        "1",
+        ["forget", "search"],
+        "native",
+        True,
+    )
     with unit(name, tmp_path) as memory:
         assert memory.dump() == []
         memory.ingest(SESSION, WHEN)
@@ -79,7 +84,10 @@ def test_what_has_no_tool_is_not_applicable(described, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tools": {"ingest": {"tool": "none"}}}, "no tool 'none' for ingest; it has remember, find, drop, everything, break"),
+        (
+            {"tools": {"ingest": {"tool": "none"}}},
+            "no tool 'none' for ingest; it has remember, find, drop, everything, break",
+        ),
         ({"command": ["/no/such/program"]}, "cannot be started"),
         ({"command": [sys.executable, "-c", "raise SystemExit(4)"]}, "the server has ended"),
         ({"command": []}, "neither `command` nor `url`"),
@@ -94,14 +102,34 @@ def test_a_server_that_is_not_there_or_not_what_was_said_is_told_at_the_start(de
 
 
 def test_a_tool_that_fails_and_an_answer_of_another_form_are_failures(described, tmp_path):
-    with unit(described(tools={"ingest": {"tool": "break"}, "dump": {"tool": "remember", "arguments": {"text": "x", "when": ""}, "answer": "json"}}), tmp_path) as memory:
+    with unit(
+        described(
+            tools={
+                "ingest": {"tool": "break"},
+                "dump": {"tool": "remember", "arguments": {"text": "x", "when": ""}, "answer": "json"},
+            }
+        ),
+        tmp_path,
+    ) as memory:
         with pytest.raises(SystemFailure, match="it broke"):
             memory.ingest(SESSION, WHEN)
         with pytest.raises(SystemFailure, match="dump: .*ok"):
             memory.dump()
 
 
-@pytest.mark.parametrize("text", ["- a list", "", "a: [", "tools: [1]", "tools: {fly: {tool: x}}", "feeds: days", "unknown: 1", "\ufefftools: {ingest: {tool: 1}}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- a list",
+        "",
+        "a: [",
+        "tools: [1]",
+        "tools: {fly: {tool: x}}",
+        "feeds: days",
+        "unknown: 1",
+        "\ufefftools: {ingest: {tool: 1}}",
+    ],
+)
 def test_a_settings_file_that_is_none_is_refused_before_anything_starts(text, tmp_path):
     file = tmp_path / "bad.yml"
     file.write_text(text, encoding="utf-8")
@@ -112,7 +140,9 @@ def test_a_settings_file_that_is_none_is_refused_before_anything_starts(text, tm
 
 
 def test_words_are_put_in_once_and_numbers_stay_numbers():
-    assert filled({"a": ["{k}", "k is {k}", "{text}", "{other}"]}, {"k": 3, "text": "{k}"}) == {"a": [3, "k is 3", "{k}", "{other}"]}
+    assert filled({"a": ["{k}", "k is {k}", "{text}", "{other}"]}, {"k": 3, "text": "{k}"}) == {
+        "a": [3, "k is 3", "{k}", "{other}"]
+    }
     assert pieces("abc\ndefgh\ni", 4) == ["abc\n", "defg", "h\ni"] and "".join(pieces("x" * 9001, 4000)) == "x" * 9001
     assert read_answer('["a", "b"]', "json", "text") == [{"text": "a"}, {"text": "b"}]
     for bad in ("{}", '{"a": [], "b": []}', "3", '[{"x": "y"}]', "[null]", "no"):

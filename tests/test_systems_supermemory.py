@@ -35,7 +35,13 @@ class Service:
             return 200, {"id": body["id"], "status": "queued"}
         if rest[:1] == ["document"] and method == "GET":
             looks = self.looks[rest[1]] = self.looks.get(rest[1], 0) + 1
-            return 200, {"id": rest[1], "system": {"status": "done" if looks > 1 else "queued", "dreamingStatus": "done" if looks > 2 else "dreaming"}}
+            return 200, {
+                "id": rest[1],
+                "system": {
+                    "status": "done" if looks > 1 else "queued",
+                    "dreamingStatus": "done" if looks > 2 else "dreaming",
+                },
+            }
         if held is None:
             return 404, {"error": "no such namespace"}
         if not rest and method == "DELETE":
@@ -43,15 +49,42 @@ class Service:
             return 200, {}
         if rest == ["list", "memories"]:
             page, limit = int(query["page"]), int(query["limit"])
-            return 200, {"documents": [], "chunks": [], "memories": held[(page - 1) * limit : page * limit], "pagination": {"currentPage": page, "totalItems": len(held), "totalPages": 9}}
+            return 200, {
+                "documents": [],
+                "chunks": [],
+                "memories": held[(page - 1) * limit : page * limit],
+                "pagination": {"currentPage": page, "totalItems": len(held), "totalPages": 9},
+            }
         if rest == ["search"]:
-            return 200, {"results": [{"id": row["id"], "memory": row["memory"], "similarity": 0.9, "metadata": {}, "system": row["system"]} for row in held][: body["limit"]], "searchTime": 1}
+            return 200, {
+                "results": [
+                    {
+                        "id": row["id"],
+                        "memory": row["memory"],
+                        "similarity": 0.9,
+                        "metadata": {},
+                        "system": row["system"],
+                    }
+                    for row in held
+                ][: body["limit"]],
+                "searchTime": 1,
+            }
         if rest[0] == "memories" and method == "DELETE":
-            found = [row for row in held if row["id"] in body.get("ids", []) or "query" in body and body["query"] in row["memory"]]
+            found = [
+                row
+                for row in held
+                if row["id"] in body.get("ids", []) or "query" in body and body["query"] in row["memory"]
+            ]
             for row in found:
                 row["isForgotten"] = True
-            errors = [{"id": id, "error": "not found"} for id in body.get("ids", []) if id not in [row["id"] for row in found]]
-            return 200, {"count": len(found), "matches": [{"id": row["id"], "memory": row["memory"]} for row in found], "errors": errors}
+            errors = [
+                {"id": id, "error": "not found"} for id in body.get("ids", []) if id not in [row["id"] for row in found]
+            ]
+            return 200, {
+                "count": len(found),
+                "matches": [{"id": row["id"], "memory": row["memory"]} for row in found],
+                "errors": errors,
+            }
         return 404, {"error": "unknown"}
 
 
@@ -114,7 +147,13 @@ def test_its_requests_are_those_of_the_sdk(service, tmp_path):
     space = service.seen[0][1].split("/")[2]
     assert space.startswith("kiokulab-u1-") and all(key == "Bearer sm_secret" for *_, key in service.seen)
     id = service.seen[0][3]["id"]
-    document = {"content": "user: My dog is called Biscuit.\nassistant: Nice.", "id": id, "date": WHEN, "taskType": "memory", "dreaming": "instant"}
+    document = {
+        "content": "user: My dog is called Biscuit.\nassistant: Nice.",
+        "id": id,
+        "date": WHEN,
+        "taskType": "memory",
+        "dreaming": "instant",
+    }
     assert [row[:4] for row in service.seen] == [
         ("POST", f"/ns/{space}/document", {}, document),
         *[("GET", f"/ns/{space}/document/{id}", {}, None)] * 3,
@@ -154,7 +193,12 @@ def test_a_busy_service_is_asked_again_and_every_other_failure_is_raised(service
         service.wrong = {1: (429, {}), 2: (429, {})}
         tell(memory, "kept")
         assert [row.text for row in memory.dump()] == ["kept"]
-        for status, said, words in ((500, {}, "HTTP 500"), (401, {"error": "key"}, "HTTP 401"), (200, b"<html>", "no JSON"), (404, {}, "HTTP 404")):
+        for status, said, words in (
+            (500, {}, "HTTP 500"),
+            (401, {"error": "key"}, "HTTP 401"),
+            (200, b"<html>", "no JSON"),
+            (404, {}, "HTTP 404"),
+        ):
             service.wrong = {len(service.seen) + 1: (status, said)}
             with pytest.raises(SystemFailure, match=words):
                 memory.dump()

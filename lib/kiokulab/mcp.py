@@ -44,7 +44,9 @@ class Client:
     def ask(self, method: str, params: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         """One request; gives its result. Raises Refused for an error that the server answers, Lost for everything else."""
         self._number += 1
-        answer = self._exchange({"jsonrpc": "2.0", "id": self._number, "method": method, "params": dict(params)}, timeout)
+        answer = self._exchange(
+            {"jsonrpc": "2.0", "id": self._number, "method": method, "params": dict(params)}, timeout
+        )
         if "error" in answer:
             raise Refused(f"{method}: {str(answer['error'].get('message'))[:500]}")
         if not isinstance(answer.get("result"), dict):
@@ -85,8 +87,14 @@ class Stdio(Client):
     """A server that is started with `command` and spoken to over its standard streams; its complaints go to `log`.
     Its environment is this process's with `environment` over it, or `environment` alone where nothing is inherited."""
 
-    def __init__(self, command: Sequence[str], log: str, cwd: str | None = None,
-                 environment: Mapping[str, str] | None = None, inherit: bool = True):
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: str,
+        cwd: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        inherit: bool = True,
+    ):
         super().__init__()
         with open(log, "ab") as errors:
             self.process = subprocess.Popen(
@@ -158,7 +166,9 @@ class Http(Client):
                 self.session = answer.headers.get("Mcp-Session-Id") or self.session
                 return answer.read(LIMIT)
         except urllib.error.HTTPError as error:
-            raise Lost(f"{message['method']}: HTTP {error.code}: {error.read(300).decode('utf-8', 'replace')}") from None
+            raise Lost(
+                f"{message['method']}: HTTP {error.code}: {error.read(300).decode('utf-8', 'replace')}"
+            ) from None
         except OSError as error:
             raise Lost(f"{message['method']}: {error}") from None
 

@@ -42,7 +42,9 @@ class Agent(System):
             raise ValueError("agent: folder lies below the unit's store")
         self.feeds, self.dates = self.config["feeds"], "text"
         self.capabilities = frozenset(
-            {"reset"} | ({"search"} if self.config["ask"] else set()) | ({"clean_up"} if self.config["clean_up"] else set())
+            {"reset"}
+            | ({"search"} if self.config["ask"] else set())
+            | ({"clean_up"} if self.config["clean_up"] else set())
         )
 
     def version(self) -> str:
@@ -60,8 +62,16 @@ class Agent(System):
         """What the command prints. Raises SystemFailure where it cannot be run, is late, or ends with anything but 0."""
         from kiokulab.systems.process import clean_environment
 
-        words = {"workdir": str(self.place), "home": str(self.place / "home"), "space": self.space, "endpoint": self.endpoint or "", **words}
-        environment = clean_environment(self.place) | {name: os.environ[name] for name in self.config["environment"] if name in os.environ}
+        words = {
+            "workdir": str(self.place),
+            "home": str(self.place / "home"),
+            "space": self.space,
+            "endpoint": self.endpoint or "",
+            **words,
+        }
+        environment = clean_environment(self.place) | {
+            name: os.environ[name] for name in self.config["environment"] if name in os.environ
+        }
         with open(self.place / "agent.log", "ab") as log:
             try:
                 process = subprocess.Popen(
@@ -78,7 +88,9 @@ class Agent(System):
                 raise SystemFailure(f"{command[0]}: not done after {self.config['timeout_s']} s", "timeout") from None
             log.write(said)
         if process.returncode:
-            raise SystemFailure(f"{command[0]} ended with {process.returncode}: {said[-300:].decode('utf-8', 'replace')}")
+            raise SystemFailure(
+                f"{command[0]} ended with {process.returncode}: {said[-300:].decode('utf-8', 'replace')}"
+            )
         return said.decode("utf-8", "replace")
 
     def ingest(self, item: Item, when: str) -> Ingested:
@@ -115,7 +127,9 @@ class Agent(System):
             for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
                 text = line.strip().lstrip("#>").strip().removeprefix("- ").removeprefix("* ").strip()
                 if text.strip("-=*_`|"):
-                    memories.append(Memory(f"{name}:{number:05d}", text, kind="note", source=f"{self.config['folder']}/{name}"))
+                    memories.append(
+                        Memory(f"{name}:{number:05d}", text, kind="note", source=f"{self.config['folder']}/{name}")
+                    )
         return memories
 
     def search(self, query: str, k: int, when: str | None = None) -> Results:

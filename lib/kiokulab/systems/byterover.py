@@ -80,7 +80,9 @@ class ByteRover(System):
         if endpoint is None:
             raise SystemFailure("ByteRover needs a language model to curate with, and this run has none", "not_ready")
         if shutil.which("node") is None:
-            raise SystemFailure("ByteRover needs Node.js 20 or newer, and there is no `node` on the path", "not_installed")
+            raise SystemFailure(
+                "ByteRover needs Node.js 20 or newer, and there is no `node` on the path", "not_installed"
+            )
         with urllib.request.urlopen(f"{endpoint}/models", timeout=30) as answer:
             model = next((row["id"] for row in json.load(answer)["data"] if "dimensions" not in row), None)
         if model is None:
@@ -93,7 +95,12 @@ class ByteRover(System):
         tree, settings = self.project / ".brv" / "context-tree", self.project / ".brv" / "config.json"
         tree.mkdir(parents=True, exist_ok=True)
         if not settings.exists():
-            made = {"createdAt": "2000-01-01T00:00:00.000Z", "cwd": str(self.project), "version": "0.0.1", "reviewDisabled": True}
+            made = {
+                "createdAt": "2000-01-01T00:00:00.000Z",
+                "cwd": str(self.project),
+                "version": "0.0.1",
+                "reviewDisabled": True,
+            }
             settings.write_text(json.dumps(made), encoding="utf-8")
         guard, self.refused = root / "guard.cjs", root / "refused.log"
         guard.write_text(GUARD, encoding="utf-8")
@@ -115,7 +122,17 @@ class ByteRover(System):
         # a live model is asked at the meter itself; the built-in one cannot play an agent, so the relay does
         base = f"{service}/v1" if model == BUILT_IN else endpoint
         try:
-            self._brv("providers", "connect", "openai-compatible", "--base-url", base, "--api-key", "not-a-key", "--model", model)
+            self._brv(
+                "providers",
+                "connect",
+                "openai-compatible",
+                "--base-url",
+                base,
+                "--api-key",
+                "not-a-key",
+                "--model",
+                model,
+            )
             self.mcp = Stdio([*self._command, "mcp"], self.log, str(self.project), self.environment)
             self.mcp.begin(180)
         except BaseException:
@@ -149,7 +166,9 @@ class ByteRover(System):
                     events.append(event)
         if done.returncode or not events or events[-1].get("success") is not True:
             what = events[-1].get("data", {}) if events else {}
-            raise SystemFailure(f"brv {arguments[0]} failed: {what.get('error') or said[-400:].strip() or done.returncode}")
+            raise SystemFailure(
+                f"brv {arguments[0]} failed: {what.get('error') or said[-400:].strip() or done.returncode}"
+            )
         return events[-1].get("data") or {}
 
     def close(self) -> None:
@@ -241,7 +260,7 @@ class ByteRover(System):
     def _report(self) -> None:
         """Let the worker know what Node refused: the audit event is refused there too, and written down."""
         lines = self.refused.read_text(encoding="utf-8").splitlines() if self.refused.exists() else []
-        for line in lines[self.told:]:
+        for line in lines[self.told :]:
             host, _, port = line.partition(" ")
             with contextlib.suppress(PermissionError):
                 sys.audit("socket.getaddrinfo", host, port, 0, 0, 0)
@@ -256,7 +275,9 @@ class ByteRover(System):
         memories: list[Memory] = []
         for path in sorted(tree.rglob("*.md")) if tree.exists() else []:
             name = path.relative_to(tree).as_posix()
-            for number, (kind, text, title) in enumerate(parts_of(name, path.read_text(encoding="utf-8", errors="replace")), 1):
+            for number, (kind, text, title) in enumerate(
+                parts_of(name, path.read_text(encoding="utf-8", errors="replace")), 1
+            ):
                 memories.append(
                     Memory(
                         f"{name}#{number:03d}", text, LAYER.get(kind, "live"), kind=kind, source=f"project/.brv/context-tree/{name}",
@@ -307,7 +328,7 @@ def _front(text: str) -> tuple[dict[str, str], str]:
         last = key if value.strip() else ""
         if last:
             front[key] = re.sub(r"^[>|][+-]?$", "", value.strip())
-    return {key: value.strip().strip("'\"") for key, value in front.items()}, text[head.end():]
+    return {key: value.strip().strip("'\"") for key, value in front.items()}, text[head.end() :]
 
 
 def parts_of(name: str, text: str) -> list[tuple[str, str, str]]:
@@ -318,7 +339,11 @@ def parts_of(name: str, text: str) -> list[tuple[str, str, str]]:
     whole = next((kind for end, kind in _WHOLE.items() if name.endswith(end)), None)
     if whole:
         lines = (line.strip().lstrip("#").strip() for line in body.splitlines())
-        lines = (line for line in lines if line.strip("-* `>") and not _BOOKKEEPING.match(line.strip("-* ")) and not _BOOKKEEPING.match(line))
+        lines = (
+            line
+            for line in lines
+            if line.strip("-* `>") and not _BOOKKEEPING.match(line.strip("-* ")) and not _BOOKKEEPING.match(line)
+        )
         return [(whole, fact[1] if (fact := _FACT.match(line)) else line, title) for line in lines]
     found = [(kind, front[kind], title) for kind in ("title", "summary") if front.get(kind)]
     section, part = "", ""
@@ -331,10 +356,20 @@ def parts_of(name: str, text: str) -> list[tuple[str, str, str]]:
             if section == "Raw Concept":
                 part, line = mark[3], mark[4]
         line = line.strip()
-        if not line or set(line) <= {"-", "`"} or (section == "Raw Concept" and part in ("Timestamp", "Author", "Patterns")):
+        if (
+            not line
+            or set(line) <= {"-", "`"}
+            or (section == "Raw Concept" and part in ("Timestamp", "Author", "Patterns"))
+        ):
             continue
         fact = _FACT.match(line) if section == "Facts" else None
-        kind = "fact" if section == "Facts" else "change log" if section == "Raw Concept" and part == "Changes" else _KIND.get(section, "text")
+        kind = (
+            "fact"
+            if section == "Facts"
+            else "change log"
+            if section == "Raw Concept" and part == "Changes"
+            else _KIND.get(section, "text")
+        )
         found.append((kind, fact[1] if fact else line.removeprefix("- "), title))
     return found
 
@@ -371,7 +406,12 @@ class _Relay:
             def do_GET(self) -> None:
                 if self.path == DISCOVERY:
                     keys = ("issuer", "authorization_endpoint", "token_endpoint")
-                    return self.answer(200, json.dumps({key: relay.base if key == "issuer" else f"{relay.base}/{key}" for key in keys}).encode())
+                    return self.answer(
+                        200,
+                        json.dumps(
+                            {key: relay.base if key == "issuer" else f"{relay.base}/{key}" for key in keys}
+                        ).encode(),
+                    )
                 if self.path == "/v1/models":
                     return self.answer(*relay.pass_on("GET", "/models", None))
                 self.answer(404, b'{"error": "there is no such service here"}')
@@ -397,7 +437,9 @@ class _Relay:
 
     def pass_on(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, str]:
         """Ask the run's endpoint; its answer as it is."""
-        request = urllib.request.Request(self.endpoint + path, body, {"Content-Type": "application/json"}, method=method)
+        request = urllib.request.Request(
+            self.endpoint + path, body, {"Content-Type": "application/json"}, method=method
+        )
         try:
             with urllib.request.urlopen(request, timeout=600) as answer:
                 return answer.status, answer.read(), answer.headers.get("Content-Type", "application/json")
@@ -436,11 +478,18 @@ def operations(sentences: list[str], facts: list[tuple[str, str, str]]) -> list[
         near = max(facts, key=lambda fact: _alike(sentence, fact[2]), default=None)
         if near and near[2] == sentence:
             continue
-        content: dict[str, Any] = {"facts": [{"statement": sentence, "subject": "user", "category": "personal"}], "narrative": {}, "tags": [], "keywords": []}
+        content: dict[str, Any] = {
+            "facts": [{"statement": sentence, "subject": "user", "category": "personal"}],
+            "narrative": {},
+            "tags": [],
+            "keywords": [],
+        }
         common = {"reason": "The user said so.", "confidence": "high", "impact": "low"}
         if near and _alike(sentence, near[2]) >= 0.5:
             content["rawConcept"] = {"task": "What the user said", "changes": [f"{near[2]} -> {sentence}"]}
-            made.append({"type": "UPDATE", "path": near[0].rpartition("/")[0], "title": near[1], "content": content, **common})
+            made.append(
+                {"type": "UPDATE", "path": near[0].rpartition("/")[0], "title": near[1], "content": content, **common}
+            )
         else:
             title = "note " + hashlib.sha256(sentence.encode("utf-8", "surrogatepass")).hexdigest()[:10]
             content["rawConcept"] = {"task": "What the user said", "changes": [f"Recorded: {sentence}"]}
@@ -450,7 +499,10 @@ def operations(sentences: list[str], facts: list[tuple[str, str, str]]) -> list[
 
 def _alike(one: str, other: str) -> float:
     """How much two sentences share: words, and pairs of characters where there are none between spaces."""
-    sets = [set(re.findall(r"\w+", text.casefold())) if " " in text else {text[n : n + 2] for n in range(len(text) - 1)} for text in (one, other)]
+    sets = [
+        set(re.findall(r"\w+", text.casefold())) if " " in text else {text[n : n + 2] for n in range(len(text) - 1)}
+        for text in (one, other)
+    ]
     return len(sets[0] & sets[1]) / max(1, len(sets[0] | sets[1]))
 
 
@@ -459,9 +511,21 @@ def _reply(asked: dict[str, Any], message: dict[str, Any], finish: str) -> tuple
     frame = {"id": "relay", "model": asked.get("model"), "created": 0}
     usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     if not asked.get("stream"):
-        whole = {**frame, "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": finish}], "usage": usage}
+        whole = {
+            **frame,
+            "object": "chat.completion",
+            "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+            "usage": usage,
+        }
         return json.dumps(whole).encode("ascii"), "application/json"
-    delta = {**message, **({"tool_calls": [{"index": n, **call} for n, call in enumerate(message["tool_calls"])]} if message.get("tool_calls") else {})}
+    delta = {
+        **message,
+        **(
+            {"tool_calls": [{"index": n, **call} for n, call in enumerate(message["tool_calls"])]}
+            if message.get("tool_calls")
+            else {}
+        ),
+    }
     chunks = [
         {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
         {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]},

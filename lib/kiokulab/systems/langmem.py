@@ -85,7 +85,12 @@ class LangMemStore(System):
 
     def _save(self) -> None:
         rows = [
-            {"key": item.key, "value": item.value, "created": item.created_at.isoformat(), "updated": item.updated_at.isoformat()}
+            {
+                "key": item.key,
+                "value": item.value,
+                "created": item.created_at.isoformat(),
+                "updated": item.updated_at.isoformat(),
+            }
             for item in self._items()
         ]
         new = [row for row in rows if row["key"] not in self.numbers]
@@ -105,7 +110,9 @@ class LangMemStore(System):
         return list(held.values())
 
     def _embed(self, texts: list[str]) -> list[list[float]]:
-        body = json.dumps({"model": self.embedder["id"], "input": list(texts), "encoding_format": "float"}).encode("ascii")
+        body = json.dumps({"model": self.embedder["id"], "input": list(texts), "encoding_format": "float"}).encode(
+            "ascii"
+        )
         request = urllib.request.Request(f"{self.endpoint}/embeddings", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=300) as answer:
             rows = json.load(answer)["data"]
@@ -157,10 +164,16 @@ class LangMemStore(System):
             for date in self.fed
             if timedelta(0) <= seen - datetime.fromisoformat(date).astimezone(timezone.utc) < timedelta(minutes=20)
         ]
-        return {"text": text, "created": exact[-1] if exact else seen.isoformat(), "id": f"m{self.numbers[item.key]:06d}"}
+        return {
+            "text": text,
+            "created": exact[-1] if exact else seen.isoformat(),
+            "id": f"m{self.numbers[item.key]:06d}",
+        }
 
     def dump(self) -> list[Memory]:
-        rows = [Memory(**self._memory(item), kind=item.value.get("kind"), source="store.json") for item in self._items()]
+        rows = [
+            Memory(**self._memory(item), kind=item.value.get("kind"), source="store.json") for item in self._items()
+        ]
         return sorted(rows, key=lambda row: row.id)
 
     def search(self, query: str, k: int, when: str | None = None) -> Results:
@@ -201,7 +214,9 @@ class LangMem(LangMemStore):
         from trustcall import _base as trustcall
 
         # the model class would choose the Responses API by the model's name alone, wherever the base URL leads
-        model = ChatOpenAI(model=self.llm, base_url=endpoint, api_key="not-a-key", temperature=0, use_responses_api=False)
+        model = ChatOpenAI(
+            model=self.llm, base_url=endpoint, api_key="not-a-key", temperature=0, use_responses_api=False
+        )
         self._modules = (extraction, trustcall)
         self.manager = create_memory_store_manager(
             model, namespace=("memories", "{langgraph_user_id}"), store=self.store, enable_inserts=True,

@@ -26,7 +26,9 @@ def filled(value: Any, words: dict[str, Any]) -> Any:
     if isinstance(value, str):
         if value[:1] == "{" and value[1:-1] in words and value[-1:] == "}":
             return words[value[1:-1]]
-        return re.sub(r"\{(\w+)\}", lambda found: str(words.get(found[1], found[0])), value)  # once: a word's own braces stay
+        return re.sub(
+            r"\{(\w+)\}", lambda found: str(words.get(found[1], found[0])), value
+        )  # once: a word's own braces stay
     return value
 
 
@@ -50,7 +52,14 @@ def read_answer(text: str, form: str, field: str) -> list[dict[str, Any]]:
         said = row if isinstance(row, str) else row.get(field) if isinstance(row, dict) else None
         if not isinstance(said, str):
             raise ValueError(f"an entry has no text in {field!r}")
-        entries.append({"text": said, **({key: row[key] for key in ("id", "score", "created") if key in row} if isinstance(row, dict) else {})})
+        entries.append(
+            {
+                "text": said,
+                **(
+                    {key: row[key] for key in ("id", "score", "created") if key in row} if isinstance(row, dict) else {}
+                ),
+            }
+        )
     return entries
 
 
@@ -73,8 +82,14 @@ class McpServer(System):
         tools = self.config["tools"]
         for verb in tools if isinstance(tools, dict) else ["tools"]:
             if verb not in VERBS or not isinstance(tools[verb], dict) or not isinstance(tools[verb].get("tool"), str):
-                raise ValueError(f"mcp: `tools` maps {', '.join(VERBS)} to an object with `tool` and `arguments`; {verb!r} does not")
-        if self.config["feeds"] not in ("session", "pair", "utterance") or self.config["dates"] not in ("native", "text", "none"):
+                raise ValueError(
+                    f"mcp: `tools` maps {', '.join(VERBS)} to an object with `tool` and `arguments`; {verb!r} does not"
+                )
+        if self.config["feeds"] not in ("session", "pair", "utterance") or self.config["dates"] not in (
+            "native",
+            "text",
+            "none",
+        ):
             raise ValueError("mcp: feeds is session, pair or utterance, and dates is native, text or none")
         self.feeds, self.dates = self.config["feeds"], self.config["dates"]
         self.capabilities = frozenset(verb for verb in ("search", "forget") if verb in tools)
@@ -90,7 +105,9 @@ class McpServer(System):
             offered = self.client.tools(self.config["timeout_s"])
             for verb, how in self.config["tools"].items():
                 if how["tool"] not in offered:
-                    raise SystemFailure(f"the server has no tool {how['tool']!r} for {verb}; it has {', '.join(offered)}", "not_ready")
+                    raise SystemFailure(
+                        f"the server has no tool {how['tool']!r} for {verb}; it has {', '.join(offered)}", "not_ready"
+                    )
         except (Lost, Refused) as error:
             self.client.close()
             raise SystemFailure(f"the server cannot be used: {error}", "not_ready") from None
@@ -105,7 +122,10 @@ class McpServer(System):
             name, file_name = self.config["token_from"], self.config["token_file_from"]
             token = secret(name, file_name)
             if (name or file_name) and not token:
-                raise SystemFailure(f"the server needs a sign-in: {file_name or 'no variable'} names no file with it, and {name or 'no variable'} is not set", "not_installed")
+                raise SystemFailure(
+                    f"the server needs a sign-in: {file_name or 'no variable'} names no file with it, and {name or 'no variable'} is not set",
+                    "not_installed",
+                )
             return Http(self.config["url"], token)
         if not self.config["command"]:
             raise SystemFailure("neither `command` nor `url` says where the server is", "not_ready")
@@ -115,9 +135,17 @@ class McpServer(System):
         for folder in ("home", "tmp"):
             (place / folder).mkdir(exist_ok=True)
         words = {"space": self.space, "workdir": self.workdir, "endpoint": self.endpoint or ""}
-        environment = clean_environment(place) | {name: os.environ[name] for name in self.config["environment"] if name in os.environ}
+        environment = clean_environment(place) | {
+            name: os.environ[name] for name in self.config["environment"] if name in os.environ
+        }
         try:
-            return Stdio(filled(self.config["command"], words), os.path.join(self.workdir, "server.log"), self.workdir, environment, inherit=False)
+            return Stdio(
+                filled(self.config["command"], words),
+                os.path.join(self.workdir, "server.log"),
+                self.workdir,
+                environment,
+                inherit=False,
+            )
         except OSError as error:
             raise SystemFailure(f"the server cannot be started: {error}", "not_installed") from None
 
@@ -129,7 +157,9 @@ class McpServer(System):
         if how is None:
             raise Unsupported(verb, "the settings name no tool for it")
         try:
-            return self.client.call(how["tool"], filled(how.get("arguments", {}), {"space": self.space, **words}), self.config["timeout_s"])
+            return self.client.call(
+                how["tool"], filled(how.get("arguments", {}), {"space": self.space, **words}), self.config["timeout_s"]
+            )
         except (Lost, Refused) as error:
             raise SystemFailure(str(error)) from None
 
@@ -166,12 +196,18 @@ class McpServer(System):
         if "dump" not in self.config["tools"]:
             raise Unsupported("dump", self.config["dump_reason"] or "the server has no tool that lists what is stored")
         rows = self._entries("dump")
-        return [Memory(str(row.get("id", f"e{number:06d}")), row["text"], created=row.get("created")) for number, row in enumerate(rows, 1)]
+        return [
+            Memory(str(row.get("id", f"e{number:06d}")), row["text"], created=row.get("created"))
+            for number, row in enumerate(rows, 1)
+        ]
 
     def search(self, query: str, k: int, when: str | None = None) -> Results:
         rows = self._entries("search", query=query, k=k, date=when or "")
         one = self.config["tools"]["search"].get("answer", "text") == "text"
-        return Results([Hit(row["text"], row.get("id"), row.get("score")) for row in rows[:k]], shown=rows[0]["text"] if one and rows else None)
+        return Results(
+            [Hit(row["text"], row.get("id"), row.get("score")) for row in rows[:k]],
+            shown=rows[0]["text"] if one and rows else None,
+        )
 
 
 def pieces(text: str, longest: int) -> list[str]:

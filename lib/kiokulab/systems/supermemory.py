@@ -44,7 +44,10 @@ class Supermemory(System):
 
         key = secret(KEY, KEY_FILE)
         if not key:
-            raise SystemFailure(f"Supermemory needs an account: {KEY_FILE} does not name a file with its key, and {KEY} is not set", "not_installed")
+            raise SystemFailure(
+                f"Supermemory needs an account: {KEY_FILE} does not name a file with its key, and {KEY} is not set",
+                "not_installed",
+            )
         import httpx
 
         self.client = httpx.Client(
@@ -63,7 +66,9 @@ class Supermemory(System):
     def close(self) -> None:
         self.client.close()
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None, missing: bool = False, **params: Any) -> dict[str, Any]:
+    def _ask(
+        self, method: str, path: str, body: dict[str, Any] | None = None, missing: bool = False, **params: Any
+    ) -> dict[str, Any]:
         """One request; its answer. Busy servers (429, 503) are asked again. Raises SystemFailure for every other failure;
         with `missing`, 404 gives an empty answer."""
         import httpx
@@ -99,9 +104,7 @@ class Supermemory(System):
         self.documents, self.waiting = [], []
 
     def ingest(self, item: Item, when: str) -> Ingested:
-        text = (
-            "\n".join(f"{turn.role}: {turn.text}" for turn in item.turns) if isinstance(item, Session) else item.text
-        )
+        text = "\n".join(f"{turn.role}: {turn.text}" for turn in item.turns) if isinstance(item, Session) else item.text
         id = hashlib.sha256(json.dumps([item.id, len(self.documents)]).encode()).hexdigest()[:24]
         body = {"content": text, "id": id, "date": when, "taskType": "memory", "dreaming": self.config["dreaming"]}
         self._ask("POST", "/document", body)
@@ -124,7 +127,8 @@ class Supermemory(System):
                     break
                 if time.monotonic() > ended:
                     raise SystemFailure(
-                        f"document {id} is {system.get('status')}, dreaming {system.get('dreamingStatus')}, after {timeout:g} s", "not_ready"
+                        f"document {id} is {system.get('status')}, dreaming {system.get('dreamingStatus')}, after {timeout:g} s",
+                        "not_ready",
                     )
                 time.sleep(self.config["poll_s"])
             self.waiting.remove(id)
@@ -165,13 +169,28 @@ class Supermemory(System):
         for row in self._rows():
             live = row.get("isLatest") and not row.get("isForgotten")
             layer = "retired" if not live else "derived" if row.get("isInference") else "live"
-            kind = "forgotten" if row.get("isForgotten") else "replaced" if not row.get("isLatest") else "inference" if row.get("isInference") else "memory"
+            kind = (
+                "forgotten"
+                if row.get("isForgotten")
+                else "replaced"
+                if not row.get("isLatest")
+                else "inference"
+                if row.get("isInference")
+                else "memory"
+            )
             created = (row.get("system") or {}).get("createdAt")
-            memories.append(Memory(row["id"], row["memory"], layer, created, kind=kind, meta={"version": row.get("version")}))
+            memories.append(
+                Memory(row["id"], row["memory"], layer, created, kind=kind, meta={"version": row.get("version")})
+            )
         return sorted(memories, key=lambda memory: (memory.created or "", memory.id))
 
     def search(self, query: str, k: int, when: str | None = None) -> Results:
-        body = {"query": query, "searchMode": self.config["search_mode"], "limit": k, "threshold": self.config["threshold"]}
+        body = {
+            "query": query,
+            "searchMode": self.config["search_mode"],
+            "limit": k,
+            "threshold": self.config["threshold"],
+        }
         hits = []
         for row in self._ask("POST", "/search", body, missing=not self.documents).get("results") or []:
             text = row.get("memory") or row.get("chunk")
