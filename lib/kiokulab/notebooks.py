@@ -41,7 +41,7 @@ def execute(source: str | Path, target: str | Path, parameters: Mapping[str, Any
         client = NotebookClient(notebook, timeout=timeout, record_timing=False, km=Kernel(Path(place), LIGHT),
                                 resources={"metadata": {"path": str(cwd or Path(source).resolve().parent)}})
         try:
-            client.execute()
+            client.execute(cleanup_kc=True)  # the kernel is ours although the manager is given
         except CellExecutionError as error:
             number = next((n for n, cell in enumerate(notebook.cells, 1) if any(o.output_type == "error" for o in cell.get("outputs", []))), 0)
             failure = KiokuLabError(f"{Path(source).name}, cell {number}: {error.ename}: {error.evalue}")
