@@ -3,6 +3,7 @@
 The model is played by toy_model.py, so the figures mean nothing; that they do not move where calls fail is what is tested.
 """
 
+import asyncio
 import functools
 import json
 import os
@@ -19,12 +20,13 @@ import toy_model
 from fault_server import COST, FAULTS, FaultServer, every_third, once_each
 
 from kiokulab import calls, metering, receipts
-from kiokulab.errors import BudgetReached
+from kiokulab.errors import BudgetReached, UpstreamDown
 from kiokulab.files import read_jsonl, write_jsonl
 from kiokulab.kioku import ingest, judge
 from kiokulab.kioku.generate import load_edition
 from kiokulab.params import KiokuParams
 
+SET = judge.judge_set()
 KEY = "sk-fake-live-0123456789abcdefghij"
 MODELS = {"judge": "llm:toy", "answerer": "llm:toy", "grader": "llm:toy"}
 RETRIED = ("429", "429_plain", "500", "503", "reset", "slow_first_byte", "stalled", "cut_body", "error_in_200", "not_an_object")
@@ -274,3 +276,71 @@ def look_for_key(parent):
 def test_cost_is_estimated_with_its_basis(kit):
     said = kit("cost", "--system", "mem0,store-everything", "--personas", "2")
     assert said.returncode == 0 and "openai/gpt-6-luna" in said.stdout and "basis" in said.stdout, said.stderr
+
+
+# --- the endpoint goes away -------------------------------------------------------------------------------------
+
+
+def test_an_endpoint_that_goes_away_ends_the_step_scores_nothing_and_the_step_goes_on_when_it_is_back(judged, baseline):
+    server = FaultServer(reply=toy_model.reply)
+    gone = {}
+
+    def script(number, body):
+        gone["yes"] = gone.get("yes") or number > 3
+        return "reset" if gone["yes"] else "ok"
+
+    server.script = script
+    with server.running(), pytest.raises(UpstreamDown, match=r"cannot be reached: 5 calls .*en-01/raw"):
+        judged(server, concurrency=1)
+    asked = len(server.account)
+    assert asked <= 3 + 5 * 3  # five calls of three attempts, and then nobody was asked any more
+    assert not (judged.folder / "judgements.jsonl").exists() and not list((judged.folder / "units" / "3-judge").glob("*raw.json"))
+    server.script = "ok"
+    with server.running():
+        rows = judged(server, concurrency=1)
+    assert [verdict_of(row) for row in rows] == [verdict_of(row) for row in baseline]
+    answered = [json.dumps(row["body"], sort_keys=True) for row in server.account if row["delivered"]]
+    assert len(answered) == len(set(answered))  # what was answered before was not asked again
+
+
+def test_the_judges_own_measure_ends_at_once_where_the_endpoint_goes_away(judged, monkeypatch, tmp_path):
+    """1,200 pairs are not tried one by one against nobody."""
+    folder = tmp_path / "set"
+    folder.mkdir()
+    shutil.copy(SET / "en.jsonl", folder)
+    monkeypatch.setattr(judge, "judge_set", lambda: folder)
+    server = FaultServer(reply=toy_model.reply)
+    server.script = lambda number, body: "reset" if number > 60 else "ok"
+    with server.running(), pytest.raises(UpstreamDown, match="cannot be reached"):
+        judged(server)
+    assert len(server.account) < 60 + 60
+
+
+def test_a_closed_port_is_given_up_and_tried_again_after_a_while(tmp_path):
+    """Nobody listens at all: at first every call has its attempts, then calls are refused at once, then one is let through."""
+    server = FaultServer()
+    with server.running():
+        pass
+
+    async def story(path):
+        opening = metering.meter.Opening("r", str(path), "live", upstream=server.url, models=["m"], attempts=2, backoff_s=0.0)
+        run = metering.meter.MeteredRun(opening, None, {}, None)
+
+        async def ask(n):
+            return await run.ask("chat/completions", f"u{n}", "judge", json.dumps({"model": "m", "messages": [{"role": "user", "content": str(n)}]}).encode())
+
+        assert [(await ask(n))[0] for n in range(5)] == [502] * 5 and run.down
+        with pytest.raises(metering.meter.Refused) as refused:
+            await ask(6)
+        assert (refused.value.status, refused.value.kind) == (503, "upstream_down") and run.status()["lost"] == ["u0", "u1", "u2", "u3", "u4", "u6"]
+        run._down_until = 0.0
+        assert (await ask(7))[0] == 502  # it was let through, once, and found nobody
+        with pytest.raises(metering.meter.Refused):
+            await ask(8)
+        with server.running():
+            run._down_until = 0.0
+            assert (await ask(9))[0] == (await ask(10))[0] == 200
+        assert run.status()["down"] and run.numbers["attempts"] == 5 * 2 + 1 + 2
+        await run.close()
+
+    asyncio.run(story(tmp_path / "calls.sqlite"))

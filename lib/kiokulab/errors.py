@@ -1,7 +1,7 @@
 """What can go wrong, and with which exit code it ends. Standard library only.
 
-0 done; 2 bad input (nothing was started); 3 some units failed; 4 stopped by budget; 5 a kernel or worker died;
-6 verification failed.
+0 done; 2 bad input (nothing was started); 3 some units failed; 4 stopped by budget; 5 a kernel or worker died, or the endpoint
+of models cannot be reached any more; 6 verification failed.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ class Died(KiokuLabError):
     """A kernel or a worker ended without giving its result."""
 
     exit_code = 5
+
+
+class UpstreamDown(Died):
+    """The endpoint of models cannot be reached any more. What was answered is kept."""
 
 
 class VerificationFailed(KiokuLabError):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kiokulab.errors import BudgetReached, InputError, VerificationFailed
+from kiokulab.errors import BudgetReached, InputError, UpstreamDown, VerificationFailed
 
 KINDS = ("refusal", "empty", "truncated", "filtered", "timeout", "rate_limit", "bad_json", "connection", "error")
 _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)\n?```", re.DOTALL)
@@ -105,7 +105,7 @@ class Model:
     def ask(self, role: str, messages: Sequence[dict[str, str]], schema: type[T], check: Callable[[T], None] | None = None) -> T:
         """The reply as an object of `schema` with which `check` is content (it raises ValueError, worded for the model, where
         it is not). Raises Failure, or, where the run is at its end for other reasons, the kit's own
-        error: BudgetReached, VerificationFailed (a replay that differs), InputError (key or model refused)."""
+        error: BudgetReached, UpstreamDown, VerificationFailed (a replay that differs), InputError (key or model refused)."""
         asked = list(messages)
         for last in (False, True):
             text, failure = "", None
@@ -146,7 +146,7 @@ class Model:
             if error.status_code == 400 and self.temperature is not None and "temperature" in str(error).lower():
                 self.temperature = None
                 return self._say(role, messages, schema)
-            raise _typed(error, self.name) from None
+            raise typed(error, self.name) from None
         choice = answer.choices[0] if answer.choices else None
         if choice is None or choice.message is None:
             raise Failure("empty", "the answer has no choice")
@@ -171,12 +171,14 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
     return [_plain(value) for value in schema] if isinstance(schema, list) else schema
 
 
-def _typed(error: Any, model: str) -> Exception:
+def typed(error: Any, model: str) -> Exception:
     """What a status other than 200 means here."""
     said = error.body if isinstance(error.body, dict) else {}
     kind, words = said.get("type"), str(said.get("message") or error)
     if kind == "budget":
         return BudgetReached(words)
+    if kind == "upstream_down":
+        return UpstreamDown(words)
     if kind == "not_recorded":
         return VerificationFailed([words])
     if kind == "model_not_allowed":

@@ -19,6 +19,10 @@ A budget in dollars stops a run: a call that might go over it waits until no oth
 every further call is answered 402 `budget`. A call counts with what was billed; where the endpoint did not say, with its list
 price; where there is none, with the dearest call of the run. So a run ends within one call of its cap.
 
+An endpoint that is gone must not be asked a thousand times in vain: when several calls after one another found nobody there, in spite
+of all their attempts, calls are answered 503 `upstream_down` at once for a while; then one is let through to see. The status of the
+run says so from then on (`down`) and names the units whose calls were lost, so that nothing is made of them (metering.settle).
+
 Answers are given away whole, streams too: a stream that breaks can then be asked for again, and what was given is recorded.
 Time to the first byte is therefore in the record and not seen by who asked.
 """
@@ -54,6 +58,8 @@ RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523,
 KEYS = {"openrouter.ai": "OPENROUTER_API_KEY", "api.openai.com": "OPENAI_API_KEY"}  # a key goes to its own host alone
 ANY_KEY = "KIOKULAB_API_KEY"  # for every host that the command names
 METER = "KIOKULAB_METER"  # environment: base URL of the command's meter
+DOWN_AFTER = 5  # calls after one another that reached nobody
+DOWN_S = 30.0  # how long nobody is asked then
 FINAL = {"x-should-retry": "false"}  # the meter has retried: clients that know this header do not do it again
 
 
@@ -313,6 +319,9 @@ class MeteredRun:
         self.dearest = dict(self.record.dearest)
         self.reserved, self.under_way, self.blind = Decimal(0), 0, False
         self.stopped: str | None = None
+        self.down: str | None = None  # why the upstream was given up, once it was
+        self.lost: set[str] = set()  # units whose calls then reached nobody
+        self._unreached, self._down_until = 0, 0.0
         self.unseen: list[str] = []  # of replay: what was asked and not recorded
         self.numbers = {"attempts": 0, "from_record": 0, "refused": 0}
         self._changed = asyncio.Condition()
@@ -349,7 +358,7 @@ class MeteredRun:
         self.record.close()
 
     def status(self) -> dict[str, Any]:
-        return {"run": self.opening.run, "mode": self.opening.mode, "stopped": self.stopped, "unseen": self.unseen[:5], "used": record.shown(self.used),
+        return {"run": self.opening.run, "mode": self.opening.mode, "stopped": self.stopped, "down": self.down, "lost": sorted(self.lost) if self.down else [], "unseen": self.unseen[:5], "used": record.shown(self.used),
                 "budget": record.shown(self.budget), **self.numbers}
 
     async def ask(self, path: str, unit: str, role: str, raw: bytes) -> tuple[int, bytes, str, dict[str, str]]:
@@ -411,6 +420,7 @@ class MeteredRun:
         estimate = await self._admit(call, body)
         try:
             async with self._slots:
+                self._refuse_while_down(call)
                 client = self._client()
                 try:
                     return await self._attempts(path, data, call, client)
@@ -470,6 +480,30 @@ class MeteredRun:
         self.numbers["refused"] += 1
         raise Refused(402, "budget", f"not run: budget: {why}")
 
+    def _refuse_while_down(self, call: record.Call) -> None:
+        """Raise Refused while the upstream is given up. After that time one call is let through, the others wait for what it finds."""
+        now = time.monotonic()
+        if self._unreached < DOWN_AFTER:
+            return
+        if now < self._down_until:
+            self.lost.add(call.unit)
+            self.numbers["refused"] += 1
+            raise Refused(503, "upstream_down", f"not run: {self.down}")
+        self._down_until = now + DOWN_S
+
+    def _note_reached(self, call: record.Call, status: int | None, why: str | None, last: bool) -> None:
+        """Keep count of calls that reached nobody; any answer at all, also an error, says that somebody is there."""
+        if status is not None:
+            self._unreached = 0
+            if self.down is None:
+                self.lost.clear()
+        elif last and why is not None and (why.startswith("connection") or "ConnectTimeout" in why):
+            self._unreached += 1
+            self.lost.add(call.unit)
+            if self._unreached >= DOWN_AFTER:
+                self._down_until = time.monotonic() + DOWN_S
+                self.down = f"{host_of(self.opening.upstream)} cannot be reached: {self._unreached} calls after one another ended with {why}"
+
     async def _attempts(self, path: str, data: bytes, call: record.Call, client: Any) -> tuple[int, bytes, str, dict[str, str]]:
         o = self.opening
         for number in range(1, o.attempts + 1):
@@ -477,6 +511,8 @@ class MeteredRun:
             status, answer, kind, said, why, wait, seconds, first_byte = await self._attempt(path, data, client)
             self.numbers["attempts"] += 1
             again = why is not None and number < o.attempts and (status is None or status in RETRIED or status == 200)
+            again = again and (status is not None or self._unreached < DOWN_AFTER)
+            self._note_reached(call, status, why, not again)
             columns = usage_columns(said.get("usage"))
             price = price_of(self.prices, _text(said.get("model")), call.model_asked)
             listed = list_cost(price, columns.get("prompt_tokens"), columns.get("completion_tokens"))

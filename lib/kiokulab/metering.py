@@ -15,8 +15,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from kiokulab import calls, meter
-from kiokulab.errors import BudgetReached, InputError, VerificationFailed
+from kiokulab import calls, meter, units
+from kiokulab.errors import BudgetReached, InputError, UpstreamDown, VerificationFailed
 
 EXTRACTIVE = "extractive"
 RECORDS = {"2-ingest": "calls.sqlite", "3-judge": "judge-calls.sqlite"}
@@ -132,14 +132,37 @@ def step_session(folder: str | os.PathLike, params: Any, step: str) -> Iterator[
     calls.assemble(opened.record, folder / RECORDS[step])
 
 
-def settle(session: meter.Session | None, outcome: Any, planned: Sequence[dict]) -> None:
-    """After a fan-out: raise BudgetReached with what was not run where the budget stopped a call, and VerificationFailed with the
-    difference where a replay asked what is not recorded. Whatever the units made of it, such a step is not done."""
+def begin(endpoint: str) -> None:
+    """A unit starts from the beginning. Raises BudgetReached or UpstreamDown where the meter would refuse its calls."""
+    status = meter.begin_unit(endpoint)
+    if status["stopped"]:
+        raise BudgetReached("not run: budget")
+    if status["down"]:
+        raise UpstreamDown(f"not run: {status['down']}")
+
+
+def settle(session: meter.Session | None, outcome: Any, planned: Sequence[dict], place: str | os.PathLike | None = None) -> None:
+    """After a fan-out: raise BudgetReached with what was not run where the budget stopped a call, UpstreamDown where the endpoint
+    was gone, and VerificationFailed with the difference where a replay asked what is not recorded. Whatever the units made of
+    it, such a step is not done.
+
+    place : folder of the units' results. Those of units whose calls found nobody there are taken away: they would be kept as they are.
+    """
     if session is None:
         return
     status = session.status()
     if status["unseen"]:
         raise VerificationFailed(status["unseen"])
+    if status["down"]:
+        lost = set(status["lost"])
+        if place is not None:
+            for unit in lost:
+                (Path(place) / f"{units.file_name(unit)}.json").unlink(missing_ok=True)
+        left = [unit["unit"] for unit in planned if unit["unit"] in lost or unit["unit"] not in set(outcome.finished)]
+        raise UpstreamDown(
+            f"{status['down']}. Not run: {len(left)} of {len(planned)} units{': ' + ', '.join(left[:20]) if left else ''}. No figure is claimed. "
+            "What was answered is kept: the same command goes on from there when the endpoint is back"
+        )
     if status["stopped"]:
         raise BudgetReached(
             f"{status['stopped']}; {without_result(outcome, planned)}. No figure is claimed. What was answered is kept: the same command with a "

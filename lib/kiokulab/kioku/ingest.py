@@ -445,10 +445,7 @@ def ingest_unit(unit: dict) -> dict[str, list[dict]]:
             planned = calls(persona, unit["route"], declared["feeds"], unit["routing"], declared["dates"])
             endpoint = unit.get("endpoint")  # of a run that asks a language model
             if endpoint is not None:
-                from kiokulab import meter
-
-                if meter.begin_unit(endpoint)["stopped"]:
-                    raise SystemFailure("not run: budget")
+                metering.begin(endpoint)
             elif declared["embeddings"]:
                 from kiokulab import meter
 
@@ -614,7 +611,7 @@ def run(folder: str | os.PathLike, params: Any) -> list[dict]:
             scheduler=params.scheduler,
             timeout_s=params.unit_timeout_s,
         )
-        metering.settle(session, outcome, planned)
+        metering.settle(session, outcome, planned, place)
         if not outcome.finished:
             raise UnitsFailed(outcome.failed)
     rows = {key: list(units.assemble(place, key)) for key in ("memories", "contexts", "events")}

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kiokulab import embed, llm, meter, metering, units
-from kiokulab.errors import BudgetReached, InputError, UnitsFailed
+from kiokulab.errors import BudgetReached, InputError, UnitsFailed, UpstreamDown
 from kiokulab.files import iterate_jsonl, read_jsonl, write_jsonl
 from kiokulab.judging import FactView, Judge, StoredText, VersionView, agreement, judge_row, make_judge, measure
 from kiokulab.kioku import model_judge
@@ -147,8 +147,7 @@ def judge_store(unit: dict) -> dict[str, list[dict]]:
     name, endpoint = unit["unit"], None
     if unit.get("meter"):
         endpoint = partial(meter.Session(*unit["meter"]).endpoint, name)
-        if meter.begin_unit(endpoint("judge"))["stopped"]:
-            raise BudgetReached("not run: budget")
+        metering.begin(endpoint("judge"))
     answering = models_named(unit["answerer"])
     grading = models_named(unit["grader"])
     return {"judgements": judge_unit(
@@ -221,10 +220,14 @@ def run(folder: str | os.PathLike, params: Any) -> list[dict]:
             planned = [{**unit, "meter": [session.base, session.run]} for unit in planned]
         outcome = units.run_units("kiokulab.kioku.judge:judge_store", planned, place, jobs=params.jobs, engine=params.engine,
                                   scheduler=params.scheduler, timeout_s=params.unit_timeout_s)
-        metering.settle(session, outcome, planned)
+        metering.settle(session, outcome, planned, place)
         if planned and not outcome.finished:
             raise UnitsFailed(outcome.failed)
-        measured = _measure(params, session)
+        try:
+            measured = _measure(params, session)
+        except (BudgetReached, UpstreamDown):
+            metering.settle(session, outcome, planned)  # says it with what was not run
+            raise
         metering.settle(session, outcome, planned)
     rows = list(units.assemble(place, "judgements"))
     votes = [row["votes"] for row in rows if row["kind"] == "version" and row.get("votes")]
@@ -239,7 +242,7 @@ def _measure(params: Any, session: meter.Session | None) -> dict[str, Any]:
         judge = _judge(params.judge, params.embedder)
         return {"name": judge.name, "version": judge.version, "measured": measure(judge, judge_set())}
     endpoint = partial(session.endpoint, "judge-set")
-    meter.begin_unit(endpoint("judge"))
+    metering.begin(endpoint("judge"))
     judge = _judge(params.judge, params.embedder, endpoint)
     measured = {}
     for language in ("en", "ja"):

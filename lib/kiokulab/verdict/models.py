@@ -182,7 +182,7 @@ def _typed(error: Any, model: str) -> Exception:
     """What a status other than 200 means: the run's end (budget, replay, key), or no answer to this question."""
     from kiokulab import llm
 
-    found = llm._typed(error, model)
+    found = llm.typed(error, model)
     return NoAnswer(str(found)) if isinstance(found, llm.Failure) else found
 
 
