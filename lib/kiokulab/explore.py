@@ -202,8 +202,8 @@ class Explorer:
                 memories.setdefault(memory["id"], {**memory, "shows": []})["shows"].append(f"version {version.n}")
         answer = unit.answers.get(fact.id)
         if answer:
-            verdicts.append({"what": f"answer to “{answer['question']}”", "verdict": answer["verdict"], "live": None, "sentences": [],
-                             "why": answer["reason"] or f"said {answer['answer']!r}, expected {answer['expected']!r}" if answer["answer"] is not None else answer["reason"] or "not in memory"})
+            said = answer["reason"] or ("not in memory" if answer["answer"] is None else f"said “{answer['answer']}”, expected “{answer['expected']}”")
+            verdicts.append({"what": "answer", "verdict": answer["verdict"], "live": None, "sentences": [], "why": f"asked “{answer['question']}”, {said}"})
         context = self.contexts.get((unit_name, fact.id))
         return {"verdicts": verdicts, "memories": [{**m, "shows": ", ".join(m["shows"])} for m in memories.values()], "utterances": self._utterances(unit.persona, fact),
                 "ledger": [{"fact": fact.id, "slot": fact.slot, "version": v.n, "text": v.text, "from": v.valid_from, "until": v.valid_to} for v in fact.versions],
