@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export SYSTEM ROUTE ROUTING PERSONAS PROFILE JOBS ENGINE SCHEDULER EDITION JUDGE ANSWERER GRADER EMBEDDER K BUDGET_TOKENS \
   FLOOR SEED BOOTSTRAP UNIT_TIMEOUT_S SETTINGS RUN TRACK ALL OUT LANGUAGE SIZE WORLD_SEED SHAPE AUTHORITY SCRIPT TRANSCRIPT \
   DATASET URL TOOLS TIMEOUT_S PINNED_KEY DATA LABEL QUESTIONS IDS TOP_SESSIONS READER PANEL OFFICIAL_REPO STEPWISE FACTS_STEPWISE \
-  DISPUTED CALLS_IN_FLIGHT INTERNAL_MODEL MODEL ENDPOINT BUDGET BUDGET_USD CONCURRENCY PARAMS
+  DISPUTED INTERNAL_MODEL MODEL ENDPOINT BUDGET BUDGET_USD CONCURRENCY PARAMS
 export UV_NO_PROGRESS = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -33,12 +33,12 @@ $(error EXTRAS may be: embeddings)
 endif
 KIT := $(PY) -m kiokulab
 
-.PHONY: help active env kioku drift emem verdict data-longmemeval test verify replay judge cost dataset contract systems reproduce compare report publish explore teach test-browser bench notebook doctor clean
+.PHONY: help active env kioku drift emem verdict data-longmemeval test test-systems verify replay judge cost dataset contract systems reproduce compare report publish explore teach test-browser bench notebook doctor clean
 
 help: ## this list
 	@echo "Kioku Lab: benchmarks of AI agents' memory, as notebooks that stay as receipts."
 	@echo
-	@awk -F ':.*## ' '/^[a-z%<>-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 } /^#> / { printf "       %s\n", substr($$0, 4) }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z%<>-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 } /^#> / { printf "       %s\n", substr($$0, 4) }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  Everywhere: JOBS=n (units at a time), USE_ACTIVE_ENV=1 (the active environment and not .venv),"
 	@echo "  EXTRAS=embeddings (sentence-transformers with torch), PYTHON=python3.12 (what .venv is made with)."
@@ -71,7 +71,10 @@ data-longmemeval: $(READY) ## how to get the official LongMemEval file, and whet
 
 test: $(READY) ## run the tests
 #> make test TESTS=tests/test_units.py
-	@$(PY) -m pytest $(TESTS)
+	@KIOKULAB_TEST_SYSTEMS=langmem $(PY) -m pytest $(TESTS)
+
+test-systems: $(READY) ## run the tests of the heavy systems, which it installs (ByteRover, cognee: 2 GB)
+	@KIOKULAB_TEST_SYSTEMS=langmem,byterover,cognee $(PY) -m pytest $(wildcard tests/test_systems_*.py)
 
 verify: $(READY) ## check a run again from its files alone
 #> make verify RUN=outputs/kioku/v0.1/vector/0123456789ab
