@@ -1,23 +1,27 @@
 """Model calls through the meter, against an endpoint that goes wrong on demand."""
 
+import functools
 import os
+import subprocess
+import sys
 from decimal import Decimal
 
 import pytest
 from fault_server import COST, FaultServer, once_each
 from verdict_mini import record, write
 
-from kiokulab import meter, metering
-from kiokulab.errors import BudgetReached, InputError, VerificationFailed
+from kiokulab import calls, meter, metering, receipts
+from kiokulab.errors import BudgetReached, InputError, UpstreamDown, VerificationFailed
 from kiokulab.files import read_jsonl
-from kiokulab.verdict import PARAMS, analyze, generate, ingest, judge, models
+from kiokulab.verdict import PARAMS, analyze, generate, ingest, judge
 
 
 @pytest.fixture(scope="module")
-def server():
+def server(tmp_path_factory):
     with FaultServer(
         reply=lambda body: "yes" if "Say yes or no" in body["messages"][0]["content"] else "Your parrot is called Rio."
     ).running() as one:
+        one.many = write(tmp_path_factory.mktemp("many") / "many.json", [record(f"q{n}") for n in range(8)])
         with meter.process([one.host], {**os.environ, meter.ANY_KEY: "sk-fake-0123456789abcdefghijklmnop"}) as base:
             one.base = base
             yield one
@@ -130,5 +134,70 @@ def test_models_that_cannot_be_asked_stop_before_anything_starts():
         (dict(judge="llm:extractive"), "built-in"),
     ):
         with pytest.raises(InputError, match=message):
-            models.check(PARAMS(system="bm25", **changes))
-    models.check(PARAMS(system="bm25"))
+            metering.check(PARAMS(system="bm25", **changes))
+    metering.check(PARAMS(system="bm25"))
+
+
+def test_an_endpoint_that_goes_away_makes_no_answer_wrong(live, server, monkeypatch):
+    """Without the end of the step, a reader that nobody answered for would be kept as a wrong answer."""
+    monkeypatch.setattr(meter, "Opening", functools.partial(meter.Opening, backoff_s=0.01))
+    with pytest.raises(UpstreamDown, match="cannot be reached"):
+        live(lambda number, body: "ok" if number <= 2 else "reset", concurrency=1, name="gone", data=str(server.many))
+    folder, _ = live(concurrency=1, name="gone", data=str(server.many))
+    overall = analyze.load(folder)[1]["accuracy"]["overall"]
+    assert (overall["k"], overall["n"], overall["not_judged"]) == (8, 8, 0)
+
+
+KEY = "sk-fake-verdict-0123456789abcdefgh"
+
+
+def test_a_live_run_goes_through_the_runners_meter_and_is_replayed_without_key_and_judged_again(server, tmp_path):
+    """Whole runs by the command line."""
+    data = write(tmp_path / "d.json", [record(f"q{n}") for n in range(4)])
+
+    def kit(*arguments, **environment):
+        known = {**os.environ, "KIOKULAB_OUTPUTS": str(tmp_path / "outputs"), "KIOKULAB_API_KEY": KEY, **environment}
+        known = {name: value for name, value in known.items() if value is not None and name != meter.METER}
+        line = [sys.executable, "-m", "kiokulab", *arguments]
+        return subprocess.run(line, capture_output=True, text=True, timeout=600, env=known, stdin=subprocess.DEVNULL)
+
+    few = ["--data", str(data), "--label", "x", "--embedder", "hash", "--bootstrap", "50", "--endpoint", server.url, "--concurrency", "4"]
+    models = ["--reader", "llm:r", "--judge", "llm:openai/gpt-4o-2024-08-06", "--panel", "llm:a,llm:b,llm:c"]
+    server.script = lambda number, body: "429" if number % 3 == 0 else "ok"
+    server.account.clear()
+    refused = kit("run", "verdict", "--system", "full-context", *few, *models)
+    assert refused.returncode == 2 and "needs a budget" in refused.stderr and server.account == []
+    done = kit("run", "verdict", "--system", "full-context", *few, *models, "--budget-usd", "5")
+    assert done.returncode == 0, done.stderr
+    assert {row["authorization"] for row in server.account} == {f"Bearer {KEY}"}
+    folder = next(path.parent for path in (tmp_path / "outputs").glob("verdict/*/full-context/*/receipt.json"))
+    receipt = receipts.verify(folder)
+    total = calls.totals([folder / "judge-calls.sqlite"])
+    assert receipt.cost.calls == total["calls"] == 4 * 5 and not receipt.cost.plumbing and set(receipt.cost.prompts) == {"prompts-v1.yml"}
+    assert receipt.versions.models == ["a-2026", "b-2026", "c-2026", "openai/gpt-4o-2024-08-06-2026", "r-2026"]
+    assert {"answers.jsonl", "answer-events.jsonl"} <= receipts.WRITTEN
+    mine = [path for path in (tmp_path / "outputs").rglob("judge-calls.sqlite")]
+    assert calls.totals(mine)["attempts"] == len(server.account) and calls.totals(mine)["billed"] == server.billed()
+
+    count = len(server.account)
+    replayed = kit("replay", str(folder), "--data", str(data), KIOKULAB_API_KEY=None)
+    assert replayed.returncode == 0 and "byte for byte" in replayed.stdout, replayed.stderr
+    assert len(server.account) == count
+    unknown = kit("replay", str(folder), KIOKULAB_API_KEY=None)
+    assert unknown.returncode == 2 and "DATA" in unknown.stderr
+
+    again = kit("judge", str(folder), "--data", str(data), "--reader", "extractive", "--judge", "rules", "--panel", "")
+    assert again.returncode == 0, again.stderr
+    for path in (tmp_path / "outputs").rglob("*"):
+        assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
+
+
+def test_the_key_is_not_in_the_environment_of_a_verdict_kernel():
+    """run._asks_models starts the one process that holds it for every track that asks models."""
+    from kiokulab import run
+
+    live = PARAMS(system="bm25", reader="llm:m", budget_usd=1.0, endpoint="http://127.0.0.1:9/v1")
+    assert run._asks_models(live) and not run._asks_models(PARAMS(system="bm25"))
+    assert metering.needs_budget(live.model_copy(update={"budget_usd": 0.0})) and not metering.is_plumbing(live)
+    assert metering.is_plumbing(PARAMS(system="mem0")) and metering.opening("/nowhere/r", live, "3-judge").models == ["m"]
+    assert metering.opening("/nowhere/r", live.model_copy(update={"system": "mem0", "internal_model": "i"}), "2-ingest").reasoning == {"system": "none"}

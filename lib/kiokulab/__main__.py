@@ -25,10 +25,11 @@ OPTIONS = (
     "language", "size", "world_seed", "shape", "authority", "script", "transcript",  # drift
     "dataset", "url", "tools", "timeout_s", "pinned_key",  # emem
     "data", "label", "questions", "ids", "top_sessions", "reader", "panel", "official_repo", "stepwise", "facts_stepwise", "disputed",
-    "calls_in_flight", "internal_model",  # verdict
+    "internal_model",  # verdict
     "model", "endpoint", "budget_usd", "concurrency",  # runs that ask language models
 )
 AMBIENT = {"LANGUAGE", "MODEL", "ENDPOINT"}  # names that an environment holds for other reasons: they count only on make's own command line
+JUDGING = ("judge", "answerer", "grader", "reader", "panel", "endpoint", "budget_usd", "concurrency", "jobs")  # of make judge
 MAKE_ONLY = {"PROFILE", "RUN", "TRACK", "PYTHON", "EXTRAS", "USE_ACTIVE_ENV", "ALL", "OUT", "TESTS", "PORT", "GOAL", "BUDGET", "PARAMS"}
 
 
@@ -72,9 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("run", nargs="*", help="run folders")
     replay = command("replay", replay_command, "run a finished run again from its recorded model calls, without network and key, and compare the figures")
     replay.add_argument("run", nargs="*", help="run folders")
+    replay.add_argument("--data", help="the file that the run read, where its receipt holds its sha256 alone (verdict)")
     again = command("judge", judge_command, "judge a finished run again by another judge: a sibling run that names its parent")
     again.add_argument("run", nargs="*", help="run folders")
-    for name in ("judge", "answerer", "grader", "endpoint", "budget_usd", "concurrency", "jobs"):
+    again.add_argument("--data", help="the file that the run read, where its receipt holds its sha256 alone (verdict)")
+    for name in JUDGING:
         again.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE")
     cost = command("cost", cost_command, "estimate a live run in calls, tokens and dollars before it is made")
     cost.add_argument("--params", help="YAML file of parameters (default: params/live/kioku.yml)")
@@ -288,7 +291,7 @@ def replay_command(options: argparse.Namespace) -> int:
     if not options.run:
         raise InputError("which run?", "RUN", "For example make replay RUN=outputs/kioku/v0.1/mem0/<run-id>")
     for folder in options.run:
-        print(again.replay(Path(folder)))
+        print(again.replay(Path(folder), data=options.data or ""))
     return 0
 
 
@@ -297,14 +300,13 @@ def judge_command(options: argparse.Namespace) -> int:
     from kiokulab import again
     from kiokulab.params import typed
 
-    names = ("judge", "answerer", "grader", "endpoint", "budget_usd", "concurrency", "jobs")
     if not options.run:
         raise InputError("which run?", "RUN", "For example make judge RUN=outputs/kioku/v0.1/vector/<run-id> JUDGE=llm:openai/gpt-6-luna BUDGET=2")
     codes = []
     for folder in options.run:
-        base = again.params_of(Path(folder))
-        changes = {name: typed(type(base), name, value) for name in names if (value := getattr(options, name)) is not None}
-        made = again.judge(Path(folder), changes)
+        base = again.params_of(Path(folder), options.data or "")
+        changes = {name: typed(type(base), name, value) for name in JUDGING if (value := getattr(options, name)) is not None}
+        made = again.judge(Path(folder), changes, options.data or "")
         print(f"judged again: {_short(made.folder)} (parent {_short(Path(folder))})")
         codes.append(_report_errors([made]))
     return next((code for code in (5, 6, 4, 2, 1, 3) if code in codes), 0)

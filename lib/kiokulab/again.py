@@ -15,17 +15,18 @@ from kiokulab.files import digest, dumps, write_atomic
 from kiokulab.params import Params, params_class, track_module
 
 
-def params_of(folder: Path) -> Params:
-    """The parameters that a finished run was made with. Raises InputError where the folder holds no finished run."""
+def params_of(folder: Path, data: str = "") -> Params:
+    """The parameters that a finished run was made with. `data`: a file that the run read and its receipt names by sha256 alone. Raises InputError where the folder holds no finished run."""
     receipt = receipts.read_receipt(folder)
     if receipt is None:
         raise InputError("there is no receipt.json here, so this is not a run", str(folder), "RUN= is a folder outputs/<track>/<edition>/<system>/<run-id>")
     if receipt.status not in ("finished", "units_failed"):
         raise InputError(f"the run is not finished: {receipt.status}, {receipt.reason}", str(folder), "Run its command again first")
-    return params_class(receipt.track).checked(receipt.parameters)
+    cls = params_class(receipt.track)
+    return cls.restored(receipt.parameters, data) if hasattr(cls, "restored") else cls.checked(receipt.parameters)
 
 
-def replay(folder: Path, out: Any = None) -> str:
+def replay(folder: Path, out: Any = None, data: str = "") -> str:
     """Run all steps of a run again in a folder of its own: model calls are answered by its record, in call order per unit and role,
     and nothing else answers. Returns a line for the terminal.
 
@@ -33,7 +34,7 @@ def replay(folder: Path, out: Any = None) -> str:
     figure that differs where metrics.json is not the same bytes; what a failed replay made is kept and named.
     """
     folder = Path(folder).resolve()
-    base = params_of(folder)
+    base = params_of(folder, data)
     made = Path(tempfile.mkdtemp(prefix="kiokulab-replay-"))
     with ExitStack() as stack:
         for name, value in (("KIOKULAB_OUTPUTS", str(made)), (metering.REPLAY, str(folder))):
@@ -50,11 +51,11 @@ def replay(folder: Path, out: Any = None) -> str:
     return f"replayed: {folder}: {cost['calls']} recorded model calls, same metrics.json, byte for byte"
 
 
-def judge(folder: Path, changes: dict[str, Any]) -> run.Run:
-    """A sibling of the run in `folder` that takes its ingestion over and judges it by `changes` (judge, answerer, grader).
+def judge(folder: Path, changes: dict[str, Any], data: str = "") -> run.Run:
+    """A sibling of the run in `folder` that takes its ingestion over and judges it by `changes` (judge, answerer, grader; reader, panel).
     Returns the run; its errors are in `.error`. Raises InputError where the sibling would be the run itself."""
     folder = Path(folder).resolve()
-    base = params_of(folder)
+    base = params_of(folder, data)
     if receipts.read_receipt(folder).status != "finished":
         raise InputError("some units of the run failed", str(folder), "Run its command again first: a sibling takes over what is whole")
     params = type(base).checked({**base.model_dump(), **changes})

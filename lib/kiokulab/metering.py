@@ -32,8 +32,17 @@ def models_named(text: str) -> list[str]:
     return []
 
 
+def _hook(params: Any, name: str) -> Any:
+    """What the parameters' track says for itself: `models_of(step, params)`, `system_model(params)`, REASONING; None where it does not."""
+    from kiokulab.params import track_module
+
+    return getattr(track_module(getattr(params, "track", "kioku")), name, None)
+
+
 def system_model(params: Any) -> str | None:
     """The language model that the run's system calls; None where it calls none."""
+    if hook := _hook(params, "system_model"):
+        return hook(params)
     from kiokulab import systems
 
     declared = systems.describe(systems.resolve(params.system).name, dict(params.settings))
@@ -45,14 +54,16 @@ def models_of(step: str, params: Any) -> list[str]:
     if step == "2-ingest":
         model = system_model(params)
         return [] if model is None else [model]
-    if step == "3-judge":
-        return list(dict.fromkeys(name for text in (params.judge, params.answerer, params.grader) for name in models_named(text)))
-    return []
+    if step != "3-judge":
+        return []
+    if hook := _hook(params, "judging_models"):
+        return hook(params)
+    return list(dict.fromkeys(name for text in (params.judge, params.answerer, params.grader) for name in models_named(text)))
 
 
 def concerns(params: Any) -> bool:
     """Whether the parameters are of a track whose runs this module opens at the meter."""
-    return hasattr(params, "model") and hasattr(params, "endpoint") and hasattr(params, "budget_usd")
+    return hasattr(params, "endpoint") and hasattr(params, "budget_usd")
 
 
 def needs_budget(params: Any) -> bool:
@@ -70,7 +81,7 @@ def check_key(params: Any) -> None:
 
 def is_plumbing(params: Any) -> bool:
     """Whether the run's system was fed by the built-in model: then its figures show that the parts fit, and are no result."""
-    return getattr(params, "model", EXTRACTIVE) == EXTRACTIVE and system_model(params) is not None
+    return concerns(params) and system_model(params) == EXTRACTIVE
 
 
 def is_live(params: Any) -> bool:
@@ -86,7 +97,7 @@ def check(params: Any, replay: bool | None = None) -> None:
             if not name or any(c.isspace() for c in name):
                 raise InputError(f"{name!r} is no name of a model", step)
     if EXTRACTIVE in models_of("3-judge", params):
-        raise InputError("the built-in model extracts and does not judge", "judge, answerer, grader", "Use rules, extractive, or llm:<model>")
+        raise InputError("the built-in model extracts, and neither answers nor judges", "judge, answerer, grader, reader, panel", "Use rules, extractive, or llm:<model>")
     if not is_live(params) or replay:
         return
     meter.host_of(params.endpoint)
@@ -116,6 +127,7 @@ def opening(folder: str | os.PathLike, params: Any, step: str) -> meter.Opening 
         run=folder.name, record=str(place.resolve()), mode=mode, upstream=params.endpoint if mode == "live" else "", models=models,
         budget=format(Decimal(str(params.budget_usd)), "f") if params.budget_usd and mode == "live" else None, spent=format(spent["billed"], "f"),
         embedder=params.embedder if step == "2-ingest" else "", concurrency=params.concurrency,
+        reasoning=(_hook(params, "REASONING") or {}).get(step, {}) if mode != "embedded" else {},
     )
 
 
@@ -141,7 +153,7 @@ def begin(endpoint: str) -> None:
         raise UpstreamDown(f"not run: {status['down']}")
 
 
-def settle(session: meter.Session | None, outcome: Any, planned: Sequence[dict], place: str | os.PathLike | None = None) -> None:
+def settle(session: meter.Session | None, outcome: Any = None, planned: Sequence[dict] = (), place: str | os.PathLike | None = None) -> None:
     """After a fan-out: raise BudgetReached with what was not run where the budget stopped a call, UpstreamDown where the endpoint
     was gone, and VerificationFailed with the difference where a replay asked what is not recorded. Whatever the units made of
     it, such a step is not done.
@@ -159,13 +171,13 @@ def settle(session: meter.Session | None, outcome: Any, planned: Sequence[dict],
             for unit in lost:
                 (Path(place) / f"{units.file_name(unit)}.json").unlink(missing_ok=True)
         left = [unit["unit"] for unit in planned if unit["unit"] in lost or unit["unit"] not in set(outcome.finished)]
+        missing = f"; not run: {len(left)} of {len(planned)} units{': ' + ', '.join(left[:20]) if left else ''}" if planned else ""
         raise UpstreamDown(
-            f"{status['down']}. Not run: {len(left)} of {len(planned)} units{': ' + ', '.join(left[:20]) if left else ''}. No figure is claimed. "
-            "What was answered is kept: the same command goes on from there when the endpoint is back"
+            f"{status['down']}{missing}. No figure is claimed. What was answered is kept: the same command goes on from there when the endpoint is back"
         )
     if status["stopped"]:
         raise BudgetReached(
-            f"{status['stopped']}; {without_result(outcome, planned)}. No figure is claimed. What was answered is kept: the same command with a "
+            f"{status['stopped']}{f'; {without_result(outcome, planned)}' if planned else ''}. No figure is claimed. What was answered is kept: the same command with a "
             "higher BUDGET goes on from there, and nothing is paid twice"
         )
 

@@ -33,8 +33,8 @@ from kiokulab.params import Params, edition_digest, edition_folder, outputs_root
 
 RECEIPT, SIGNATURE, LOCK = "receipt.json", "receipt.sig", ".lock"
 # what steps write at the top of a run folder; anything else there is a person's and is left alone
-WRITTEN = {"dataset.jsonl", "memories.jsonl", "contexts.jsonl", "events.jsonl", "calls.sqlite", "judge-calls.sqlite", "judgements.jsonl", "metrics.json",
-           "comparison.json", "figures", "report.html"}
+WRITTEN = {"dataset.jsonl", "memories.jsonl", "contexts.jsonl", "events.jsonl", "calls.sqlite", "judge-calls.sqlite", "judgements.jsonl", "metrics.json", "answers.jsonl", "answer-events.jsonl", "latency.json",
+           "comparison.json", "figures", "report.html", "system.html", "membench-live.json", "transcript.json"}
 BLOCKS = 20_000  # a file with more lines than this is digested in blocks of several lines
 SECRETS = re.compile(rb"\bsk-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}|\bghp_[A-Za-z0-9]{30,}|-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
@@ -757,8 +757,8 @@ def _cost(folder: Path, params: Params) -> dict[str, Any]:
     found = metering.cost_of(folder)
     found.pop("models")
     prompts = getattr(track_module(params.track), "prompts", None)
-    asked = any(metering.models_named(getattr(params, name, "")) for name in ("judge", "answerer", "grader"))
-    return {**found, "plumbing": hasattr(params, "model") and metering.is_plumbing(params), "prompts": prompts() if prompts and asked else {}}
+    asked = metering.concerns(params) and bool(metering.models_of("3-judge", params))
+    return {**found, "plumbing": metering.is_plumbing(params), "prompts": prompts(params) if prompts and asked else {}}
 
 
 def _not_judged(folder: Path) -> dict[str, int] | None:

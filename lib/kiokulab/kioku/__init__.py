@@ -7,7 +7,7 @@ ANCHORS = ("oracle", "null", "store-everything")  # stand beside every table
 DEFAULT_SYSTEMS = ("oracle", "null", "store-everything", "vector", "replace-similar")
 
 
-def prompts() -> dict[str, str]:
+def prompts(params: object = None) -> dict[str, str]:
     """The kit's own prompts of this track: file -> sha256, for receipts."""
     from kiokulab.kioku import model_judge
 

@@ -17,6 +17,30 @@ from kiokulab.verdict.params import describe_system  # noqa: E402
 
 __all__ = ["ANCHORS", "DEFAULT_SYSTEMS", "PARAMS", "RULES_VERSION", "STEPS", "TRACK", "TYPES", "describe_system"]
 
+REASONING = {"2-ingest": {"system": "none"}}  # MemVerdict's rule for models that memory systems call
+
+
+def system_model(params: PARAMS) -> str | None:
+    """The language model that the run's memory system calls; None where it calls none."""
+    from kiokulab.verdict import models
+
+    return models.system_model(params)
+
+
+def judging_models(params: PARAMS) -> list[str]:
+    """Models that step 3 asks."""
+    from kiokulab.verdict import models
+
+    return models.judging_models(params)
+
+
+def prompts(params: PARAMS) -> dict[str, str]:
+    """The prompts of reader and judge: file -> sha256, for receipts."""
+    from kiokulab.verdict.params import prompt_files
+
+    return prompt_files(params.official_repo)
+
+
 TRACK = "verdict"
 STEPS = ("1-generate", "2-ingest", "3-judge", "4-analyze")
 RULES_VERSION = 1  # bumped whenever a number could change

@@ -25,11 +25,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kiokulab import embed, units
+from kiokulab import embed, metering, units
 from kiokulab.errors import InputError
 from kiokulab.files import iterate_jsonl, write_jsonl
 from kiokulab.systems.base import Hit, Item, Pair, Session, SystemFailure, Turn, Unsupported, Utterance
-from kiokulab.verdict import baselines, generate, models
+from kiokulab.verdict import baselines, generate
 from kiokulab.verdict.dataset import Question, show_date
 from kiokulab.verdict.params import BASELINES, VerdictParams, describe_system
 
@@ -117,10 +117,7 @@ def _ask_system(
     declared = systems.describe(unit["system"], unit["settings"])
     endpoint = unit.get("endpoint")  # of a run whose system asks a language model
     if endpoint is not None:
-        from kiokulab import meter
-
-        if meter.begin_unit(endpoint)["stopped"]:
-            raise SystemFailure("not run: budget")
+        metering.begin(endpoint)
     elif declared["embeddings"]:
         from kiokulab import meter
 
@@ -271,7 +268,7 @@ def _run_system(
     embedder = planned[0]["settings"].get("embedder") or (params.embedder if declared["embeddings"] else None)
     with (
         embed.loaded_once(embedder) if embedder and len(planned) > 2 else nullcontext(),
-        models.session(folder, params, STEP) as session,
+        metering.step_session(folder, params, STEP) as session,
     ):
         if session is not None:
             planned = [{**unit, "endpoint": session.endpoint(unit["unit"])} for unit in planned]
@@ -284,7 +281,7 @@ def _run_system(
             scheduler=params.scheduler,
             timeout_s=params.unit_timeout_s,
         )
-        models.stopped(session)
+        metering.settle(session, outcome, planned, where)
     rows: dict[str, dict[str, list[dict]]] = {}
     for identity in outcome.finished:
         rows[identity] = json.loads((where / f"{units.file_name(identity)}.json").read_bytes())

@@ -266,7 +266,7 @@ def _judge_row(params: VerdictParams, said: wording.Prompts) -> dict[str, Any]:
         "panel": [name.removeprefix("llm:") for name in params.panel.split(",") if name],
         "prompts": wording.conditions(said),
         "models": models.roles(params),
-        "internal_model": models.internal_model(params),
+        "internal_model": models.system_model(params),
     }
     if params.judge == "rules":
         row["measured"] = yaml.safe_load((root() / "data" / "verdict" / "rule-grader.yml").read_text(encoding="utf-8"))

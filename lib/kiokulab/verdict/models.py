@@ -9,15 +9,12 @@ record is never paid twice.
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from kiokulab.errors import BudgetReached, InputError
-from kiokulab.verdict.params import BASELINES, EXTRACTIVE, VerdictParams
+from kiokulab.errors import UpstreamDown
+from kiokulab.verdict.params import BASELINES, VerdictParams
 
 Ask = Callable[[str, str, str], str]
 
@@ -52,7 +49,7 @@ def roles(params: VerdictParams) -> dict[str, dict[str, Any]]:
     return found
 
 
-def internal_model(params: VerdictParams) -> str | None:
+def system_model(params: VerdictParams) -> str | None:
     """The language model that the run's memory system calls; None where it calls none."""
     from kiokulab.verdict.params import describe_system
 
@@ -60,77 +57,9 @@ def internal_model(params: VerdictParams) -> str | None:
     return params.internal_model if known["name"] not in BASELINES and known["model"] == "required" else None
 
 
-def models_of(step: str, params: VerdictParams) -> list[str]:
-    """Models that a step may ask, each once, in order."""
-    if step == "2-ingest":
-        model = internal_model(params)
-        return [] if model is None else [model]
-    return list(dict.fromkeys(row["model"] for row in roles(params).values())) if step == "3-judge" else []
-
-
-def check(params: VerdictParams) -> None:
-    """Raise InputError where a run's models cannot be asked, before anything starts."""
-    from kiokulab import meter, metering
-
-    asked = [name for step in metering.RECORDS for name in models_of(step, params)]
-    if EXTRACTIVE in models_of("3-judge", params):
-        raise InputError(
-            "the built-in model extracts, and neither reads nor judges here",
-            "reader, judge, panel",
-            "Use extractive, rules, or llm:<model>",
-        )
-    if all(name == EXTRACTIVE for name in asked) or os.environ.get(metering.REPLAY):
-        return
-    meter.host_of(params.endpoint)
-    if params.engine != "local":
-        raise InputError(
-            "a run that asks models runs on this machine: the meter is on its loopback", "engine", "Use ENGINE=local"
-        )
-    if not params.budget_usd:
-        raise InputError(
-            "a run that asks models needs a budget", "budget_usd", "BUDGET_USD=5 lets it spend five dollars"
-        )
-
-
-@contextlib.contextmanager
-def session(folder: Path, params: VerdictParams, step: str) -> Iterator[Any]:
-    """The meter for a step, None where it asks no model. Its record lies in units/<step>/ while the step is worked
-    on, and is put in order at the top of the run folder at a good end. In a replay ($KIOKULAB_REPLAY) the other run's
-    record answers alone.
-    """
-    from kiokulab import calls, meter, metering
-
-    names = models_of(step, params)
-    if not names:
-        yield None
-        return
-    check(params)
-    place = Path(folder) / "units" / step / calls.NAME
-    mode = "replay" if os.environ.get(metering.REPLAY) else "embedded" if names == [EXTRACTIVE] else "live"
-    if mode == "replay" and not place.exists():
-        source = Path(os.environ[metering.REPLAY]) / metering.RECORDS[step]
-        if not source.is_file():
-            raise InputError(
-                "the run has no record of the calls of this step", str(source), "Only a run that asked models has one"
-            )
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, place)
-    spent = calls.totals([Path(folder) / "units" / other / calls.NAME for other in metering.RECORDS if other != step])
-    opening = meter.Opening(
-        run=Path(folder).name,
-        record=str(place.resolve()),
-        mode=mode,
-        upstream=params.endpoint if mode == "live" else "",
-        models=names,
-        budget=format(Decimal(str(params.budget_usd)), "f") if params.budget_usd and mode == "live" else None,
-        spent=format(spent["billed"], "f"),
-        embedder=params.embedder if step == "2-ingest" else "",
-        concurrency=params.concurrency,
-        reasoning={"system": "none"} if step == "2-ingest" and mode != "embedded" else {},
-    )  # MemVerdict's rule for internal models
-    with meter.session(opening) as opened:
-        yield opened
-    calls.assemble(opening.record, Path(folder) / metering.RECORDS[step])
+def judging_models(params: VerdictParams) -> list[str]:
+    """Models that step 3 asks, each once, in order."""
+    return list(dict.fromkeys(row["model"] for row in roles(params).values()))
 
 
 @contextlib.contextmanager
@@ -143,7 +72,10 @@ def connect(params: VerdictParams, folder: Path) -> Iterator[Ask | None]:
     import httpx
     import openai
 
-    with session(folder, params, "3-judge") as opened, httpx.Client(trust_env=False, timeout=3600) as wire:
+    from kiokulab import metering
+
+    place = Path(folder) / "units" / "3-judge"
+    with metering.step_session(folder, params, "3-judge") as opened, httpx.Client(trust_env=False, timeout=3600) as wire:
 
         def ask(unit: str, role: str, prompt: str) -> str:
             # the meter retries and holds the key: this client does neither
@@ -162,7 +94,12 @@ def connect(params: VerdictParams, folder: Path) -> Iterator[Ask | None]:
                 raise NoAnswer(f"{type(error).__name__}: {error}"[:300]) from None
             return _words(answer)
 
-        yield ask
+        try:
+            yield ask
+        except UpstreamDown:
+            metering.settle(opened, place=place)  # a question that nobody answered is not kept as one without an answer
+            raise
+        metering.settle(opened, place=place)
 
 
 def _words(answer: Any) -> str:
@@ -184,26 +121,3 @@ def _typed(error: Any, model: str) -> Exception:
 
     found = llm.typed(error, model)
     return NoAnswer(str(found)) if isinstance(found, llm.Failure) else found
-
-
-def stopped(opened: Any) -> None:
-    """After a fan-out over a metered step: raise BudgetReached where the budget stopped a call, VerificationFailed
-    where a replay asked what is not recorded."""
-    from kiokulab.errors import VerificationFailed
-
-    if opened is None:
-        return
-    status = opened.status()
-    if status["unseen"]:
-        raise VerificationFailed(status["unseen"])
-    if status["stopped"]:
-        raise BudgetReached(
-            f"{status['stopped']}. No figure is claimed. What was answered is kept: the same command with a higher budget goes on from there"
-        )
-
-
-def is_live(params: VerdictParams) -> bool:
-    """Whether a run asks an endpoint at all: then the command's meter holds the key, and kernels do not."""
-    from kiokulab import metering
-
-    return any(name != EXTRACTIVE for step in metering.RECORDS for name in models_of(step, params))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,29 @@ class VerdictParams(Params):
             "prompts": prompts_digest(self.official_repo) if self.asks_models else NO_PROMPTS,
         }
 
+    @classmethod
+    def restored(cls, parameters: Mapping[str, Any], data: str = "") -> "VerdictParams":
+        """The parameters of a finished run from its receipt, which names files by their sha256. `data`: path of the file of
+        questions, where the run had one of its own. Raises InputError where a file is needed that nobody gave, or another one was."""
+        values = {name: value for name, value in parameters.items() if name in cls.model_fields}
+        if values["data"]:
+            if not data:
+                raise InputError(
+                    f"the run asked questions of a file of its own (sha256 {values['data']})",
+                    "DATA",
+                    "Give its path: DATA=longmemeval_s_cleaned.json",
+                )
+            if _content(Path(data)) != values["data"]:
+                raise InputError(f"this is not the file of the run (sha256 {values['data']})", f"DATA={data}")
+            values["data"] = data
+        if values["ids"]:
+            raise InputError("the run's questions were named by a file of ids, which its receipt holds the digest of alone", "ids")
+        if values["disputed"]:
+            if _content(SHIPPED) != values["disputed"]:
+                raise InputError("the run had a list of disputed questions that is not the shipped one", "disputed")
+            values["disputed"] = "shipped"
+        return cls.checked(values)
+
     @property
     def asks_models(self) -> bool:
         """Whether a reader or a judge is a model: only then is a prompt used."""
@@ -173,8 +197,16 @@ def isolation(system: str) -> str:
 
 def prompts_digest(repository: str) -> str:
     """What stands for the prompts in a run's identity: the two official files, or the kit's own prompt file."""
+    found = prompt_files(repository)
     if not repository:
-        return f"own {sha256_file(HERE / 'prompts-v1.yml')[:16]}"
+        return f"own {next(iter(found.values()))[:16]}"
+    return f"official {digest(list(found.values()))[:16]}"
+
+
+def prompt_files(repository: str) -> dict[str, str]:
+    """File of prompts -> sha256: the kit's own, or the two of a checkout of the official repository."""
+    if not repository:
+        return {"prompts-v1.yml": sha256_file(HERE / "prompts-v1.yml")}
     files = [
         Path(repository).expanduser() / name
         for name in ("src/evaluation/evaluate_qa.py", "src/generation/run_generation.py")
@@ -184,7 +216,7 @@ def prompts_digest(repository: str) -> str:
             raise InputError(
                 "there is no such file", str(path), "LONGMEMEVAL_REPO is a checkout of the official repository"
             )
-    return f"official {digest([sha256_file(path) for path in files])[:16]}"
+    return {path.name: sha256_file(path) for path in files}
 
 
 def _plain(name: str) -> str:
