@@ -339,3 +339,23 @@ def test_an_edition_with_a_fault_is_not_built(tmp_path):
     with pytest.raises(InputError, match="mistaken"):
         build(tmp_path)
     assert not (tmp_path / "edition.json").exists() and not (tmp_path / "en-99.json").exists()
+
+
+def test_a_fact_that_another_change_ended_counts_in_no_metric_and_is_reported_apart():
+    """A commute that a move ended is not true at the end: it is no part of recall, and storing it is told beside the index."""
+    from kiokulab.judging import make_judge
+    from kiokulab.kioku import analyze, answer, ingest, judge
+    from kiokulab.kioku.records import MemoryRow
+
+    persona = next(p for p in PERSONAS if any(f.cascade for f in p.facts))
+    ended = [f for f in persona.facts if f.cascade]
+    place = {"unit": f"{persona.id}/raw", "persona": persona.id, "route": "raw", "layer": "live"}
+    texts = [row["text"] for row in ingest.current(persona)]
+    for extra, stored in (([], 0), ([ended[0].versions[-1].text], 1)):
+        memories = [MemoryRow(**place, id=f"m{n}", text=text) for n, text in enumerate([*texts, *extra])]
+        rows = judge.judge_unit(persona, memories, [], judge=make_judge("rules"), answerer=answer.ExtractiveAnswerer(None), grader="rules")
+        unit = analyze.Unit(place["unit"], persona, "raw", rows)
+        assert sum(name == "recall" for name, _, _ in unit.items("page")) == sum(f.lasts for f in persona.facts)
+        cascade = analyze.beyond([unit], [])["cascade"]
+        assert (cascade["still_stored"]["k"], cascade["still_stored"]["n"]) == (stored, len(ended))
+        assert {unit.answers[f.id]["role"] for f in ended} == {"lapsed"}

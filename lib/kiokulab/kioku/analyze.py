@@ -163,7 +163,7 @@ class Unit:
         result, not_asked = [], self.not_asked
         for fact in self.persona.facts:
             row = self.answers.get(fact.id)
-            if fact.forget is None and not (row and row["verdict"] == "unsupported"):
+            if fact.lasts and not (row and row["verdict"] == "unsupported"):
                 result.append(("check_questions", fact.id, answered(row)))
             if self.unreadable:
                 continue
@@ -171,6 +171,8 @@ class Unit:
                 continue
             if fact.forget is not None:
                 result.append(("forget_violation", fact.id, content_kept(fact, self.versions, scope)))
+                continue
+            if not fact.lasts:  # out of date by another change: reported apart (`beyond`)
                 continue
             held = current_held(fact, self.versions, scope)
             result.append(("recall", fact.id, held))
@@ -295,6 +297,8 @@ def beyond(units: Sequence[Unit], events: Sequence[Row]) -> dict[str, Any]:
     old_version_split     held: stated as if it were true; history: readable as a past state (a change log)
     forgotten_split       the same for forgotten content
     leak_questions        questions about forgotten content that were answered with it
+    cascade               facts that another change made out of date without anybody saying so: still_stored, and
+                          still_answered with. They are in none of the eight metrics
     stale_answers         check questions answered with an older version; no_answer: with "not in memory"
     collateral            facts never touched by a change or a forget request, held before it and gone after it
     residue               forgotten and replaced content that still lies in the system's own files, by kind of file
@@ -308,9 +312,13 @@ def beyond(units: Sequence[Unit], events: Sequence[Row]) -> dict[str, Any]:
     events = [e for e in events if e["unit"] in names]
     return rounded({
         "changes": {kind: _changes(units, readable, kind) for kind in ("full", "partial")},
-        "old_version_split": _split(readable, lambda f: f.versions[:-1] if f.change != "none" and f.forget is None else []),
+        "old_version_split": _split(readable, lambda f: f.versions[:-1] if f.change != "none" and f.lasts else []),
         "forgotten_split": _split(readable, lambda f: f.versions if f.forget is not None else []),
         "leak_questions": _tally(units, "leak", "leaked"),
+        "cascade": {
+            "still_stored": _figure([content_kept(f, u.versions) for u in readable for f in u.persona.facts if f.cascade], "no such fact in the edition"),
+            "still_answered": _tally(units, "lapsed", "leaked"),
+        },
         "stale_answers": _tally(units, "check", "stale"),
         "no_answer": _tally(units, "check", "none"),
         "collateral": _collateral(readable, events),
@@ -332,7 +340,7 @@ def _figure(answers: Iterable[bool | None], reason: str = "there is nothing to c
 
 def _changes(units: Sequence[Unit], readable: Sequence[Unit], kind: str) -> dict[str, Any]:
     def facts(some: Sequence[Unit]):
-        return [(u, f) for u in some for f in u.persona.facts if f.change == kind and f.forget is None]
+        return [(u, f) for u in some for f in u.persona.facts if f.change == kind and f.lasts]
 
     none = f"no {kind} change in the edition"
     questions = [u.answers.get(f.id) for u, f in facts(units)]
@@ -377,7 +385,7 @@ def _collateral(units: Sequence[Unit], events: Sequence[Row]) -> dict[str, Any]:
     for word. A store that words things anew is not recognised so, so this is the least there was; the untouched facts
     that are absent at the end, lost or never stored, are the most.
     """
-    untouched = [(u, f) for u in units for f in u.persona.facts if f.change == "none" and f.forget is None]
+    untouched = [(u, f) for u in units for f in u.persona.facts if f.change == "none" and f.lasts]
     absent = [None if (h := current_held(f, u.versions)) is None else not h for u, f in untouched]
     watched = {e["unit"] for e in events if "observed" in e["detail"]}
     went: dict[str, list[str]] = defaultdict(list)
@@ -461,7 +469,7 @@ def _not_judged(units: Sequence[Unit]) -> dict[str, dict[str, int]]:
             missing = sum((f.id, v.n) not in unit.versions for f in unit.persona.facts for v in f.versions)
             if missing:
                 found["version"]["no row of the judge"] += missing
-        missing = sum(f.id not in unit.answers for f in unit.persona.facts if f.forget is None)
+        missing = sum(f.id not in unit.answers for f in unit.persona.facts if f.lasts)
         if missing:
             found["answer"]["no row of the judge"] += missing
     return {kind: dict(sorted(counts.items())) for kind, counts in sorted(found.items())}

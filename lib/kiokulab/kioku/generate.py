@@ -297,7 +297,7 @@ def describe(persona: Persona) -> dict:
         pieces = texts.sentences(turn.text) or [turn.text]
         sentences += len(pieces)
         noise += len(pieces) if not turn.states else sum(not (forms.stated(piece) & set(turn.states)) for piece in pieces)
-    ledger = sum(len(texts.nfc(fact.versions[-1].text)) for fact in persona.facts if fact.forget is None)
+    ledger = sum(len(texts.nfc(fact.versions[-1].text)) for fact in persona.facts if fact.lasts)
     characters = sum(len(texts.nfc(turn.text)) for turn in turns)
     return {"persona": persona.id, "language": persona.language, "facts": len(persona.facts), "sessions": len(persona.sessions), "turns": len(turns),
             "changes": sum(f.change != "none" for f in persona.facts), "partial": sum(f.change == "partial" for f in persona.facts),

@@ -192,12 +192,12 @@ def calls(
 
 
 def current(persona: Persona) -> list[dict]:
-    """The ledger at the end: ``{"text", "date"}`` of each fact that nobody asked to forget, in its last version."""
+    """The ledger at the end: ``{"text", "date"}`` of each fact that is true at the end, in its last version."""
     dates = {session.id: session.date for session in persona.sessions}
     return [
         {"text": fact.versions[-1].text, "date": dates[fact.versions[-1].valid_from]}
         for fact in persona.facts
-        if fact.forget is None
+        if fact.lasts
     ]
 
 

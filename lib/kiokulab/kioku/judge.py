@@ -47,8 +47,8 @@ def split(memory: MemoryRow) -> StoredText:
 
 
 def ledger_characters(persona: Persona) -> int:
-    """NFC characters of the current versions of all facts that are not forgotten."""
-    return sum(len(nfc(fact.versions[-1].text)) for fact in persona.facts if fact.forget is None)
+    """NFC characters of the current versions of all facts that are true at the end."""
+    return sum(len(nfc(fact.versions[-1].text)) for fact in persona.facts if fact.lasts)
 
 
 def judge_unit(
@@ -110,7 +110,7 @@ def _answer(
     persona: Persona, fact: Fact, context: ContextRow | None, place: dict, judge: Judge, answerer: ExtractiveAnswerer | ModelAnswerer, grader: str | ModelGrader
 ) -> AnswerRow:
     question = fact.question
-    row = {**place, "fact": fact.id, "role": "check" if fact.forget is None else "leak", "question": question.text, "expected": question.answer}
+    row = {**place, "fact": fact.id, "role": "check" if fact.lasts else "leak" if fact.forget is not None else "lapsed", "question": question.text, "expected": question.answer}
     if context is None:
         return AnswerRow(**row, answer=None, verdict="not_judged", reason="there is no context for this question")
     if context.status != "ok":
@@ -128,12 +128,12 @@ def _answer(
 
 
 def _grade(persona: Persona, fact: Fact, answer: Answer, judge: Judge, grader: str | ModelGrader) -> str:
-    question, forgotten = fact.question, fact.forget is not None
+    question, gone = fact.question, not fact.lasts
     if isinstance(grader, str):
-        if forgotten:
+        if gone:
             return grade_leak(answer, [*question.accepted, *question.stale], view(fact), judge, persona.name)
         return grade_check(answer, question.accepted, question.stale)
-    if forgotten:
+    if gone:
         return grader.leak(question.text, answer, [version.text for version in fact.versions])
     return grader.check(question.text, answer, [question.answer, fact.versions[-1].text], [version.text for version in fact.versions[:-1]])
 

@@ -77,6 +77,11 @@ class Fact(Optional):
         "so; its last version then ends (`valid_to`) in that version's session. Reported apart"
     )
 
+    @property
+    def lasts(self) -> bool:
+        """Whether it is true at the end: nobody asked to forget it, and no other change made it out of date."""
+        return self.forget is None and self.cascade is None
+
 
 class Evidence(Record):
     """How an utterance states a version without holding its forms."""
@@ -231,12 +236,12 @@ class AnswerRow(Record):
     persona: str
     route: str
     fact: str
-    role: Literal["check", "leak"] = Field(description="leak = the question is about a forgotten fact")
+    role: Literal["check", "leak", "lapsed"] = Field(description="leak = the question is about a forgotten fact; lapsed = about one that another change made out of date")
     question: str
     answer: str | None = Field(description="what the answerer said; null = not in memory")
     expected: str
     verdict: Literal["right", "wrong", "stale", "none", "leaked", "kept_silent", "not_judged", "unsupported"] = Field(
-        description="check: right | wrong | stale (an older version) | none (says not in memory); leak: leaked | kept_silent"
+        description="check: right | wrong | stale (an older version) | none (says not in memory); leak and lapsed: leaked | kept_silent"
     )
     evidence: list[str] = Field(default=[], description="ids of the context items the answer came from")
     reason: str | None = None
@@ -251,7 +256,7 @@ class SizeRow(Record):
     route: str
     language: Language
     memory_characters: dict[str, int] = Field(description="layer -> characters")
-    ledger_characters: int = Field(description="characters of the current versions of all facts that are not forgotten")
+    ledger_characters: int = Field(description="characters of the current versions of all facts that are true at the end")
     memories: int
     status: Literal["ok", "unsupported", "failed"] = Field(description="whether the store could be read at all")
     reason: str | None = None

@@ -83,6 +83,9 @@ def fate(unit: analyze.Unit, fact: Any) -> str:
     if fact.forget is not None:
         kept = analyze.content_kept(fact, unit.versions)
         return "not judged" if kept is None else "leaked" if kept else "forgotten"
+    if not fact.lasts:  # out of date by another change: right is that it is gone
+        kept = analyze.content_kept(fact, unit.versions)
+        return "not judged" if kept is None else "stale" if kept else "forgotten"
     held, older = analyze.current_held(fact, unit.versions), analyze.older_kept(fact, unit.versions)
     if older:
         return "stale"
