@@ -201,3 +201,20 @@ def test_the_key_is_not_in_the_environment_of_a_verdict_kernel():
     assert metering.needs_budget(live.model_copy(update={"budget_usd": 0.0})) and not metering.is_plumbing(live)
     assert metering.is_plumbing(PARAMS(system="mem0")) and metering.opening("/nowhere/r", live, "3-judge").models == ["m"]
     assert metering.opening("/nowhere/r", live.model_copy(update={"system": "mem0", "internal_model": "i"}), "2-ingest").reasoning == {"system": "none"}
+
+
+def test_a_live_run_of_verdict_is_estimated_call_by_call(tmp_path):
+    """A call a question and role; a memory system is asked once an input, of which three sessions of two users' turns give two."""
+    from kiokulab import cost
+
+    data = write(tmp_path / "d.json", [record(f"q{n}") for n in range(4)])
+    params = PARAMS(data=str(data), label="x", reader="llm:r", judge="llm:j", panel="llm:a,llm:b", internal_model="i")
+    lines = {(line.system, line.role): line for line in cost.estimate(params, ["full-context", "mem0"])}
+    assert {role for _, role in lines} == {"system", "reader", "judge", "panel-1", "panel-2"} and ("full-context", "system") not in lines
+    assert all(line.calls == 4 for (_, role), line in lines.items() if role != "system")
+    assert lines["mem0", "system"].calls == 4 * 3 and lines["mem0", "system"].model == "i"
+    assert lines["full-context", "reader"].dollars is None  # a model without a price is unknown, not free
+    from kiokulab.__main__ import main
+
+    assert main(["cost", "--params", "params/live/verdict.yml", "--personas", "2"]) == 2
+    assert main(["cost", "--params", "params/live/verdict.yml"]) == 0

@@ -30,6 +30,7 @@ OPTIONS = (
 )
 AMBIENT = {"LANGUAGE", "MODEL", "ENDPOINT"}  # names that an environment holds for other reasons: they count only on make's own command line
 JUDGING = ("judge", "answerer", "grader", "reader", "panel", "endpoint", "budget_usd", "concurrency", "jobs")  # of make judge
+COSTED = ("system", "personas", "route", "model", "judge", "answerer", "grader", "edition", "data", "label", "questions", "reader", "panel", "internal_model")
 MAKE_ONLY = {"PROFILE", "RUN", "TRACK", "PYTHON", "EXTRAS", "USE_ACTIVE_ENV", "ALL", "OUT", "TESTS", "PORT", "GOAL", "BUDGET", "PARAMS"}
 
 
@@ -81,8 +82,9 @@ def _parser() -> argparse.ArgumentParser:
         again.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE")
     cost = command("cost", cost_command, "estimate a live run in calls, tokens and dollars before it is made")
     cost.add_argument("--params", help="YAML file of parameters (default: params/live/kioku.yml)")
-    for name in ("system", "personas", "route", "model", "judge", "answerer", "grader", "edition"):
-        cost.add_argument(f"--{name}", dest=name, metavar="VALUE")
+    cost.add_argument("--track", help="default: as the file in PARAMS is named, params/live/verdict.yml")
+    for name in COSTED:
+        cost.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE")
     dataset = command("dataset", dataset_command, "make a dataset of any size")
     dataset.add_argument("track", nargs="?", default="kioku")
     dataset.add_argument("--seed")
@@ -317,14 +319,19 @@ def cost_command(options: argparse.Namespace) -> int:
     from kiokulab import cost
     from kiokulab import params as p
 
-    path = _profile("kioku", options.params or "live")
+    path = _profile(options.track or "kioku", options.params or "live")
     values, places = p.read_profile(path)
-    for name in ("personas", "route", "model", "judge", "answerer", "grader", "edition"):
-        if getattr(options, name) is not None:
-            values[name] = p.typed(p.KiokuParams, name, getattr(options, name))
+    stem = path.stem if (p.root() / "notebooks" / path.stem).is_dir() else "kioku"
+    track = options.track or values.get("track") or stem
+    cls = p.params_class(track)
+    for name in COSTED:
+        if getattr(options, name) is not None and name != "system":
+            if name not in cls.model_fields:
+                raise InputError(f"track {track} has no parameter {name!r}", f"option --{name}")
+            values[name], places[name] = p.typed(cls, name, getattr(options, name)), f"option --{name.replace('_', '-')}"
     named = values.pop("system", None)
-    base = p.KiokuParams.checked(values, places)
-    systems = _systems(p.track_module("kioku"), options.system or named, base)
+    base = cls.checked({**values, "track": track}, places)
+    systems = _systems(p.track_module(track), options.system or named, base)
     if options.system:
         from kiokulab import run
 

@@ -8,6 +8,7 @@ paid a call; else unknown.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from decimal import Decimal
 from typing import Any
 
 from kiokulab import calls, meter, metering, receipts, systems
-from kiokulab.params import outputs_root, root
+from kiokulab.errors import InputError
+from kiokulab.params import outputs_root, root, track_module
 
 REPLY = {"system": 800, "judge": 500, "answerer": 40, "grader": 15, "judge-set": 60}  # tokens a reply, assumed
 CALLS_AN_INPUT = {"mem0": 1}  # of systems that were watched; others: one, as a lower bound
@@ -37,7 +39,13 @@ class Line:
 
 
 def estimate(params: Any, names: Sequence[str]) -> list[Line]:
-    """Lines for the runs of `names`. Raises InputError for an edition or system that is not there."""
+    """Lines for the runs of `names`; a track may count by itself (`kiokulab.<track>.cost`). Raises InputError for an edition or
+    system that is not there."""
+    if params.track != "kioku":
+        try:
+            return importlib.import_module(f"{track_module(params.track).__name__}.cost").estimate(params, names)
+        except ModuleNotFoundError:
+            raise InputError(f"runs of track {params.track} ask no model", "PARAMS", "Only kioku and verdict do") from None
     from kiokulab.kioku import ingest, judge
     from kiokulab.kioku.generate import load_edition
     from kiokulab.kioku.model_judge import BATCH
@@ -59,19 +67,19 @@ def estimate(params: Any, names: Sequence[str]) -> list[Line]:
             number = len(inputs) * CALLS_AN_INPUT.get(name, 1)
             size = sum(len(str(call.item)) for call in inputs) // 4 + number * OVERHEAD.get(name, 2000)
             note = "one call an input" + ("" if name in CALLS_AN_INPUT else ", a lower bound: nobody counted this system's calls")
-            made.append(_line(name, "system", model, number, size, number * REPLY["system"], note))
+            made.append(line("kioku", name, "system", model, number, size, number * REPLY["system"], note))
         facts = sum(len(persona.facts) for persona in personas) * len(routes)
         kept = sum(len(turn.text) for persona in personas for session in persona.sessions for turn in session.turns) * len(routes)
         if metering.models_named(params.judge):
             for judging in metering.models_named(params.judge):
                 number = sum(math.ceil(len(persona.facts) / BATCH) for persona in personas) * len(routes)
-                made.append(_line(name, "judge", judging, number, number * 2500 + min(kept, facts * 30 * 60) // 4, number * REPLY["judge"], f"{BATCH} facts a call, candidate sentences with them"))
+                made.append(line("kioku", name, "judge", judging, number, number * 2500 + min(kept, facts * 30 * 60) // 4, number * REPLY["judge"], f"{BATCH} facts a call, candidate sentences with them"))
                 pairs = sum(1 for language in ("en", "ja") for line in _lines(judge.judge_set() / f"{language}.jsonl") if '"half": "scored"' in line or '"half":"scored"' in line)
-                made.append(_line(name, "judge-set", judging, pairs, pairs * 700, pairs * REPLY["judge-set"], "the judge's own measure: a call a labelled pair, in each run"))
+                made.append(line("kioku", name, "judge-set", judging, pairs, pairs * 700, pairs * REPLY["judge-set"], "the judge's own measure: a call a labelled pair, in each run"))
         if answering := metering.models_named(params.answerer):
-            made.append(_line(name, "answerer", answering[0], facts, facts * (params.budget_tokens + 250), facts * REPLY["answerer"], "a call a question, with the full context budget"))
+            made.append(line("kioku", name, "answerer", answering[0], facts, facts * (params.budget_tokens + 250), facts * REPLY["answerer"], "a call a question, with the full context budget"))
         if grading := metering.models_named(params.grader):
-            made.append(_line(name, "grader", grading[0], facts, facts * 350, facts * REPLY["grader"], "a call an answer"))
+            made.append(line("kioku", name, "grader", grading[0], facts, facts * 350, facts * REPLY["grader"], "a call an answer"))
     return made
 
 
@@ -79,8 +87,9 @@ def _lines(path: Any) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-def _line(system: str, role: str, model: str, number: int, prompt: int, completion: int, note: str) -> Line:
-    known = _measured(system, "system" if role == "system" else role)
+def line(track: str, system: str, role: str, model: str, number: int, prompt: int, completion: int, note: str) -> Line:
+    """A line whose tokens are those of finished runs of this track and system where there are any, and whose dollars are looked up."""
+    known = _measured(track, system, role)
     if known:
         prompt, completion = round(number * known["prompt"]), round(number * known["completion"])
         note += f"; tokens a call from {known['calls']} calls of finished runs"
@@ -107,10 +116,10 @@ def _published(model: str) -> list[dict]:
     return (table.get("published") or {}).get(model) or []
 
 
-def _measured(system: str, role: str) -> dict[str, Any] | None:
+def _measured(track: str, system: str, role: str) -> dict[str, Any] | None:
     """Tokens and dollars a call of this role in finished live runs of this system under outputs/; None where there are none."""
     sums = {"calls": 0, "prompt": 0, "completion": 0, "billed": Decimal(0), "unbilled": 0}
-    for path in outputs_root().glob(f"*/*/{system}/*/*calls.sqlite"):
+    for path in outputs_root().glob(f"{track}/*/{system}/*/*calls.sqlite"):
         known = receipts.read_receipt(path.parent)
         if known is None or known.status != "finished" or known.cost.plumbing:
             continue
