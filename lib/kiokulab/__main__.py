@@ -28,10 +28,10 @@ OPTIONS = (
     "internal_model",  # verdict
     "model", "endpoint", "budget_usd", "concurrency",  # runs that ask language models
 )
-AMBIENT = {"LANGUAGE", "MODEL", "ENDPOINT"}  # names that an environment holds for other reasons: they count only on make's own command line
+AMBIENT = {"LANGUAGE", "MODEL", "ENDPOINT", "GENERATOR"}  # names that an environment holds for other reasons: they count only on make's own command line
 JUDGING = ("judge", "answerer", "grader", "reader", "panel", "endpoint", "budget_usd", "concurrency", "jobs")  # of make judge
 COSTED = ("system", "personas", "route", "model", "judge", "answerer", "grader", "edition", "data", "label", "questions", "reader", "panel", "internal_model")
-MAKE_ONLY = {"PROFILE", "RUN", "TRACK", "PYTHON", "EXTRAS", "USE_ACTIVE_ENV", "ALL", "OUT", "TESTS", "PORT", "GOAL", "BUDGET", "PARAMS"}
+MAKE_ONLY = {"PROFILE", "RUN", "TRACK", "PYTHON", "EXTRAS", "USE_ACTIVE_ENV", "ALL", "OUT", "TESTS", "PORT", "GOAL", "BUDGET", "PARAMS", "GENERATOR"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -89,6 +89,10 @@ def _parser() -> argparse.ArgumentParser:
     dataset.add_argument("track", nargs="?", default="kioku")
     dataset.add_argument("--seed")
     dataset.add_argument("--personas")
+    dataset.add_argument("--generator", default="template", help="template (offline, default) or llm:<model>")
+    dataset.add_argument("--grader", help="of llm: model of the second check (default: the generator's)")
+    for name in ("endpoint", "budget_usd", "concurrency"):
+        dataset.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE")
     dataset.add_argument("--out", help="folder; default outputs/editions/<track>/seed<seed>-n<personas>")
     longmemeval = command("data-longmemeval", longmemeval_command, "how to get the official LongMemEval file, and whether yours is it")
     longmemeval.add_argument("--data", help="path of a file to check")
@@ -128,7 +132,7 @@ def _take_make_variables(options: argparse.Namespace) -> None:
     ambient = AMBIENT | ({name.upper() for name in OPTIONS} - _fields(options.track) if hasattr(options, "track") else set())
     for name, value in vars(options).items():
         text = os.environ.get(name.upper(), "") if name.upper() not in ambient - on_line else ""
-        if text and (value is None or value == [] or (name, value) in (("profile", "default"), ("all", False))):
+        if text and (value is None or value == [] or (name, value) in (("profile", "default"), ("generator", "template"), ("all", False))):
             setattr(options, name, [text] if name == "run" else text)
 
 
@@ -347,6 +351,8 @@ def dataset_command(options: argparse.Namespace) -> int:
     track = track_module(options.track)
     seed, personas = _whole(options.seed, "SEED", 1), _whole(options.personas, "PERSONAS", 10)
     out = Path(options.out) if options.out else outputs_root() / "editions" / options.track / f"seed{seed}-n{personas}"
+    if options.generator != "template":
+        return _generate_by_model(options, track, seed, personas)
     generate = importlib.import_module(f"{track.__name__}.generate")
     audit = importlib.import_module(f"{track.__name__}.audit")
     made = generate.generate(seed, personas)
@@ -358,6 +364,30 @@ def dataset_command(options: argparse.Namespace) -> int:
     generate.write_edition(out, personas=made, seed=seed)
     print(f"{len(made)} personas, no fault: {_short(out)}\nuse it: make {options.track} EDITION={_short(out)}")
     return 0
+
+
+def _generate_by_model(options: argparse.Namespace, track: Any, seed: int, personas: int) -> int:
+    """An edition by a language model; exit 3 where a persona could not be made."""
+    from kiokulab import metering
+    from kiokulab import params as p
+
+    named = metering.models_named(options.generator)
+    if len(named) != 1 or track.__name__ != "kiokulab.kioku":
+        raise InputError(f"there is no generator {options.generator!r} of track {options.track}", "GENERATOR", "template, or for kioku llm:<model>")
+    values = {name: p.typed(p.KiokuParams, name, text) for name in ("endpoint", "budget_usd", "concurrency") if (text := getattr(options, name)) is not None}
+    base = p.KiokuParams.checked(values)
+    grader = (options.grader or "").removeprefix("llm:")
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", named[0])
+    out = Path(options.out) if options.out else p.outputs_root() / "editions" / options.track / f"{slug}-seed{seed}-n{personas}"
+    found = importlib.import_module("kiokulab.kioku.generate_llm").run(
+        out, named[0], seed=seed, personas=personas, endpoint=base.endpoint, budget_usd=base.budget_usd, grader=grader, concurrency=base.concurrency
+    )
+    for name, why in found.not_made.items():
+        print(f"not made: {name}: {why}", file=sys.stderr)
+    if found.personas:
+        print(f"{len(found.personas)} of {personas} personas, no fault, {len(found.findings)} findings of the second check, {len(found.unread)} sessions not read: {_short(out)}"
+              f"\nuse it: make {options.track} EDITION={_short(out)}")
+    return 3 if found.not_made else 0
 
 
 def _whole(text: str | None, name: str, default: int) -> int:

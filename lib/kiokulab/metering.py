@@ -71,9 +71,9 @@ def needs_budget(params: Any) -> bool:
     return concerns(params) and is_live(params) and not params.budget_usd and not os.environ.get(REPLAY)
 
 
-def check_key(params: Any) -> None:
-    """Raise InputError where this process's environment has no key for the endpoint. An endpoint on this machine may need none."""
-    host = meter.host_of(params.endpoint)
+def check_key(endpoint: str) -> None:
+    """Raise InputError where this process's environment has no key for `endpoint`. An endpoint on this machine may need none."""
+    host = meter.host_of(endpoint)
     names = [name for name in (meter.KEYS.get(host), meter.ANY_KEY) if name]
     if not any(os.environ.get(name) for name in names) and host.rpartition(":")[0] not in ("127.0.0.1", "localhost"):
         raise InputError(f"there is no key for {host}", "endpoint", f"Put it into the environment variable {' or '.join(names)}; only the meter's process gets it")

@@ -198,7 +198,7 @@ def _asks_models(params: Params) -> bool:
     metering.check(params)
     if os.environ.get(metering.REPLAY) or not metering.is_live(params):
         return False
-    metering.check_key(params)
+    metering.check_key(params.endpoint)
     return True
 
 

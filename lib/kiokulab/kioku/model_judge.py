@@ -30,6 +30,7 @@ from kiokulab.text import normalise
 
 PROMPTS = Path(__file__).parent / "prompts"
 VERSIONS = {"judge": 1, "answerer": 1, "grader": 1, "leak": 1}
+GENERATING = {"ledger": 1, "session": 1, "questions": 1, "check": 1}  # of generate_llm, which are no part of a run
 BATCH = 8  # facts a call
 ALL = 60  # a store with at most this many sentences is shown whole
 NEAR = 8  # sentences a fact by similarity, beside those that share a form
@@ -39,13 +40,13 @@ PAGE = ("live", "derived")
 
 def prompt(name: str) -> tuple[str, str]:
     """(instructions, template of the data) of the current version of a prompt."""
-    system, _, user = (PROMPTS / f"{name}-{VERSIONS[name]}.md").read_text(encoding="utf-8").partition("\n---\n")
+    system, _, user = (PROMPTS / f"{name}-{(VERSIONS | GENERATING)[name]}.md").read_text(encoding="utf-8").partition("\n---\n")
     return system.strip(), user.strip()
 
 
-def prompts() -> dict[str, str]:
+def prompts(versions: dict[str, int] = VERSIONS) -> dict[str, str]:
     """Prompt file -> sha256, for the receipt."""
-    names = [f"{name}-{version}.md" for name, version in VERSIONS.items()]
+    names = [f"{name}-{version}.md" for name, version in versions.items()]
     return {name: hashlib.sha256((PROMPTS / name).read_bytes()).hexdigest() for name in names}
 
 
