@@ -19,7 +19,8 @@ live                {metrics, pillars, index} over the live layer alone
 by_language         {language: {metrics, pillars, index, live, beyond}} of the headline route
 by_route            {route: {the same, and by_language}} for every route that was run
 beyond              not in the index; see `beyond`
-judge               name, version, measured (its agreement with people's labels), answerer, grader
+judge               name, version, measured (its agreement with people's labels), answerer, grader; of a panel: its agreement
+cost                of a system that asks models: what its ingestion cost (ingestion_cost); no such field where it asked none
 units               planned, finished, failed [{unit, reason}], unreadable [{unit, reason}] (the store cannot be listed)
 
 A system without a part, a failed unit and an unanswered judge are three different things, and none of them is a zero.
@@ -32,6 +33,7 @@ import math
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -497,12 +499,13 @@ def units_of(rows: Sequence[Row], personas: Sequence[Persona]) -> list[Unit]:
 
 def metrics(
     rows: Sequence[Row], personas: Sequence[Persona], params: Any, *, events: Sequence[Row] = (),
-    failed: Mapping[str, str] | None = None,
+    failed: Mapping[str, str] | None = None, calls: Sequence[Row] = (),
 ) -> dict[str, Any]:
     """metrics.json of one run (its fields: this module's docstring).
 
     rows : judgements.jsonl.  personas : the run's dataset.  params : KiokuParams (system, route, floor, seed, bootstrap,
     answerer, grader).  events : events.jsonl.  failed : unit -> reason of units that did not finish.
+    calls : rows of calls.sqlite, what the system asked of models.
     """
     options = {"floor": params.floor, "seed": params.seed, "resamples": params.bootstrap}
     units = units_of(rows, personas)
@@ -525,12 +528,44 @@ def metrics(
         "by_route": by_route,
         "judge": {"name": judge["name"] if judge else None, "version": judge["version"] if judge else None,
                   "measured": rounded(judge["measured"]) if judge else {},
-                  "answerer": params.answerer, "grader": params.grader},
+                  "answerer": params.answerer, "grader": params.grader,
+                  **({"panel": judge["panel"]} if judge and judge.get("panel") else {})},
+        **({"cost": ingestion_cost(calls, events)} if calls else {}),
         "units": {"planned": len(planned), "finished": len(units),
                   "failed": [{"unit": u, "reason": (failed or {}).get(u, "it left no rows")}
                              for u in planned if u not in {x.name for x in units}],
                   "unreadable": [{"unit": u.name, "reason": u.unreadable} for u in units if u.unreadable]},
     }
+
+
+def ingestion_cost(calls: Sequence[Row], events: Sequence[Row]) -> dict[str, Any]:
+    """What the memory system itself cost: calls and attempts, calls an input that it was fed, tokens, dollars billed and at list price
+    as text. What nobody told is not in a sum and is counted (unbilled, unlisted); a sum of nothing but that is None."""
+    from kiokulab.calls import money
+
+    inputs = sum(row["op"] in ("ingest", "forget") for row in events)
+    number = sum(row["attempt"] == 1 for row in calls)
+    # the built-in model costs nothing: that is known
+    billed, listed = ([Decimal(0) if row["mode"] == "embedded" else money(row[name]) for row in calls] for name in ("cost", "list_cost"))
+
+    def dollars(amounts: Sequence[Any]) -> str | None:
+        known = [amount for amount in amounts if amount is not None]
+        return format(sum(known), "f") if known else None
+
+    return {
+        "calls": number, "attempts": len(calls), "inputs": inputs, "calls_per_input": round(number / inputs, 4) if inputs else None,
+        "prompt_tokens": sum(row["prompt_tokens"] or 0 for row in calls), "completion_tokens": sum(row["completion_tokens"] or 0 for row in calls),
+        "billed_usd": dollars(billed), "list_usd": dollars(listed), "unbilled": billed.count(None), "unlisted": listed.count(None),
+        "models": sorted({row["model_answered"] for row in calls if row["model_answered"]}),
+    }
+
+
+def recorded(folder: str | Path) -> list[dict[str, Any]]:
+    """What the run's system asked of models: rows of calls.sqlite; empty where it asked none."""
+    from kiokulab import calls
+
+    path = Path(folder) / calls.NAME
+    return list(calls.rows(path)) if path.is_file() else []
 
 
 def _part(units: Sequence[Unit], events: Sequence[Row], options: dict) -> dict[str, Any]:
@@ -571,7 +606,7 @@ def run(folder: str | Path, params: Any) -> list[dict[str, Any]]:
 
     folder = Path(folder)
     rows, personas, events, failed = load(folder)
-    mine = metrics(rows, personas, params, events=events, failed=failed)
+    mine = metrics(rows, personas, params, events=events, failed=failed, calls=recorded(folder))
     write_atomic(folder / "metrics.json", dumps(mine) + "\n")
     runs, left_out = [compare.Run(params.system, folder.name, mine, units_of(rows, personas))], []
     for place in params.beside:
@@ -582,10 +617,30 @@ def run(folder: str | Path, params: Any) -> list[dict[str, Any]]:
             runs.append(got)
     runs = compare.labelled([runs[0], *sorted(runs[1:], key=lambda r: (r.system, r.id))])
     result = compare.comparison(runs, seed=params.seed, resamples=params.bootstrap, floor=params.floor, left_out=left_out)
-    result["metrics"] = {r.label: {"by_route": r.metrics["by_route"], "units": r.metrics["units"]} for r in runs}
+    result["metrics"] = {r.label: {key: r.metrics[key] for key in ("by_route", "units", "cost") if key in r.metrics} for r in runs}
+    if others := _other_judges(folder, rows, params.beside):
+        result["judges"] = others
     write_atomic(folder / "comparison.json", dumps(result) + "\n")
     report.write(folder, params)
     return [line(r.system, r.metrics) for r in runs]
+
+
+def _other_judges(folder: Path, rows: Sequence[Row], beside: Sequence[str]) -> list[dict[str, Any]]:
+    """Comparisons with other judges of the same store: with the run that this one is a sibling of, and with those beside it that
+    share its ingestion."""
+    from kiokulab.kioku import judges
+
+    note = folder / "steps" / "2-ingest.json"
+    parent = json.loads(note.read_bytes()).get("parent") if note.exists() else None
+    places = ([folder.parent.parent / parent] if parent else []) + [Path(place) for place in beside]
+    found = {}
+    for place in places:
+        same = all((place / name).is_file() and (folder / name).is_file() and (place / name).read_bytes() == (folder / name).read_bytes()
+                   for name in ("dataset.jsonl", "memories.jsonl", "contexts.jsonl", "events.jsonl"))
+        if same and place.resolve() != folder.resolve() and (place / "judgements.jsonl").is_file():
+            name = "/".join(place.parts[-2:])
+            found[name] = judges.compared(rows, read_jsonl(place / "judgements.jsonl"), name)
+    return list(found.values())
 
 
 def _beside(place: Path, folder: Path, mine: Sequence[Row], params: Any):
@@ -611,7 +666,7 @@ def _beside(place: Path, folder: Path, mine: Sequence[Row], params: Any):
             return f"{name} is {theirs[name]!r} there and {getattr(params, name)!r} here"
     system = theirs.get("system") or place.parent.name
     route = theirs.get("route") or params.route
-    counted = metrics(rows, personas, params.model_copy(update={"system": system, "route": route}), events=events, failed=failed)
+    counted = metrics(rows, personas, params.model_copy(update={"system": system, "route": route}), events=events, failed=failed, calls=recorded(place))
     return compare.Run(system, place.name, counted, units_of(rows, personas))
 
 
@@ -642,7 +697,7 @@ def rederive(folder: str | Path, params: Any = None) -> dict[str, Any]:
     from kiokulab.params import KiokuParams
 
     rows, personas, events, failed = load(folder)
-    return metrics(rows, personas, params or KiokuParams.checked(parameters(folder)), events=events, failed=failed)
+    return metrics(rows, personas, params or KiokuParams.checked(parameters(folder)), events=events, failed=failed, calls=recorded(folder))
 
 
 def refused(folder: str | Path) -> list[str]:
