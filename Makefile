@@ -71,7 +71,7 @@ data-longmemeval: $(READY) ## how to get the official LongMemEval file, and whet
 
 test: $(READY) ## run the tests
 #> make test TESTS=tests/test_units.py
-	@KIOKULAB_TEST_SYSTEMS=langmem $(PY) -m pytest $(TESTS)
+	@KIOKULAB_TEST_SYSTEMS=langmem $(PY) -m pytest -n 2 --dist loadfile $(TESTS)
 
 test-systems: $(READY) ## run the tests of the heavy systems, which it installs (ByteRover, cognee: 2 GB)
 	@KIOKULAB_TEST_SYSTEMS=langmem,byterover,cognee $(PY) -m pytest $(wildcard tests/test_systems_*.py)
