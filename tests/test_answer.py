@@ -219,7 +219,7 @@ def test_the_step_writes_the_judge_first_then_units_in_order(tmp_path, personas)
     assert (tmp_path / "judgements.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize(("changes", "says"), [({"judge": "llm:some/model"}, "needs a budget"), ({"judge": "panel:[a, b]"}, "three or more"), ({"grader": "llm:extractive"}, "does not judge"),
+@pytest.mark.parametrize(("changes", "says"), [({"judge": "llm:some/model"}, "needs a budget"), ({"judge": "panel:[a, b]"}, "three or more"), ({"grader": "llm:extractive"}, "neither answers nor judges"),
                                                ({"answerer": "llm:m", "budget_usd": 1.0, "endpoint": "http://example.org/v1"}, "https")])
 def test_models_that_cannot_be_asked_stop_before_anything_starts(tmp_path, changes, says):
     with pytest.raises(InputError, match=says):

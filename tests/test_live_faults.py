@@ -107,6 +107,7 @@ def test_a_cap_ends_with_4_within_one_call_names_what_was_not_run_and_a_higher_o
 
 
 
+@pytest.mark.skipif(os.environ.get("KIOKULAB_TEST_FAULTS") != "all", reason="three minutes; the step alone is tested in test_live_run. KIOKULAB_TEST_FAULTS=all runs it")
 def test_an_endpoint_that_goes_away_in_the_middle_ends_with_5_and_the_command_goes_on_when_it_is_back(kit):  # noqa: F811
     server = FaultServer(reply=toy_model.reply, delay_s=0.05)
     with server.running():
