@@ -187,7 +187,7 @@ def test_several_processes_share_one_cache(own_cache):
     processes = [context.Process(target=_encode_in_process, args=(number, queue)) for number in range(6)]
     for process in processes:
         process.start()
-    results = [queue.get(timeout=60) for _ in processes]
+    results = [queue.get(timeout=300) for _ in processes]
     for process in processes:
         process.join(60)
         assert process.exitcode == 0

@@ -52,6 +52,26 @@ def processes_of(mark: str) -> list[psutil.Process]:
     return found
 
 
+def busy_kernels(mark: str) -> dict[psutil.Process, list[psutil.Process]]:
+    """The kernels of a run that have units at work, each with the fork servers under it; one that ends meanwhile is left out."""
+    found = {}
+    for process in processes_of(mark):
+        try:
+            parent = process.parent()
+            if parent and "forkserver" in " ".join(process.cmdline()) and "forkserver" not in " ".join(parent.cmdline()):
+                found.setdefault(parent, []).append(process)
+        except psutil.Error:
+            pass
+    return found
+
+
+def children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children()
+    except psutil.Error:
+        return []
+
+
 def nothing_left(mark: str, seconds: float = 10) -> bool:
     end = time.monotonic() + seconds
     while processes_of(mark) and time.monotonic() < end:
@@ -242,14 +262,13 @@ def test_killing_the_runner_loses_and_leaves_nothing(slow, turn):
 @pytest.mark.parametrize("turn", range(2))
 def test_killing_a_kernel_ends_with_five_and_goes_on(slow, turn):
     process = start(slow)
-    victim, end = None, time.monotonic() + 20
+    victim, end = None, time.monotonic() + 120
     while victim is None and time.monotonic() < end:
-        busy = [p.parent() for p in processes_of(str(slow)) if "forkserver" in " ".join(p.cmdline())]
-        victim = next((p for p in busy if p is not None and p.pid != process.pid), None)
+        victim = next((kernel for kernel in busy_kernels(str(slow)) if kernel.pid != process.pid), None)
         time.sleep(0.05)
     time.sleep(random.Random(turn).uniform(0, 0.6))
     victim.send_signal(signal.SIGKILL)
-    output, _ = process.communicate(timeout=90)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 5, output
     assert receipts.read_receipt(receipts.run_folder(params(pause_s=0.3, personas=6))).status == "kernel_died"
     assert nothing_left(str(slow))
@@ -258,13 +277,13 @@ def test_killing_a_kernel_ends_with_five_and_goes_on(slow, turn):
 
 def test_killing_a_worker_only_repeats_its_unit(slow):
     process = start(slow)
-    victim, end = None, time.monotonic() + 20
+    victim, end = None, time.monotonic() + 120
     while victim is None and time.monotonic() < end:
-        servers = [p for p in processes_of(str(slow)) if "forkserver" in " ".join(p.cmdline()) and "forkserver" not in " ".join(p.parent().cmdline())]
-        victim = next((child for p in servers for child in p.children()), None)
+        servers = [server for found in busy_kernels(str(slow)).values() for server in found]
+        victim = next((child for server in servers for child in children(server)), None)
         time.sleep(0.02)
     victim.kill()
-    output, _ = process.communicate(timeout=90)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     check_end(slow)
 
@@ -273,7 +292,7 @@ def test_ctrl_c_leaves_a_stopped_run_that_goes_on(slow):
     process = start(slow)
     time.sleep(4)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 130, output
     assert nothing_left(str(slow))
     check_end(slow)

@@ -80,11 +80,19 @@ def test_a_unit_without_a_result_is_never_an_empty_result(tmp_path, name, reason
     assert list(units.assemble(tmp_path / "x", "rows")) == []
 
 
+def gone(pid):
+    """No such process, or one that only waits for its parent to take note of its end."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_a_unit_that_hangs_is_killed_with_its_children(tmp_path):
     outcome = call("hangs_with_a_child", make(1, pid=str(tmp_path / "pid")), tmp_path / "x", timeout_s=2)
     assert outcome.failed == {"u-0": "timeout: not done after 2 s"}
     child = int((tmp_path / "pid").read_text())
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    assert gone(child)
 
 
 def test_units_see_no_key(tmp_path, monkeypatch):
@@ -93,7 +101,7 @@ def test_units_see_no_key(tmp_path, monkeypatch):
         "from kiokulab import units; import sys;"
         "units.run_units('units_that_fail:environment', [{'unit': 'a'}], sys.argv[1])"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "x")], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "x")], check=True, timeout=300)
     assert list(units.assemble(tmp_path / "x", "rows")) == [[]]
 
 
@@ -108,14 +116,14 @@ def test_a_killed_caller_leaves_no_unit_running(tmp_path):
         "units.run_units('units_that_fail:rows', [{'unit': f'u-{i}', 'pause_s': 60} for i in range(2)], sys.argv[1], jobs=2)"
     )
     caller = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "x")])
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while len(psutil.Process(caller.pid).children(recursive=True)) < 3 and time.monotonic() < end:
         time.sleep(0.1)
     below = psutil.Process(caller.pid).children(recursive=True)
     caller.kill()
     caller.wait()
-    gone, alive = psutil.wait_procs(below, timeout=10)
-    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    _, alive = psutil.wait_procs(below, timeout=60)
+    assert all(gone(process.pid) for process in alive)
 
 
 @given(st.text(max_size=30))
@@ -163,7 +171,7 @@ def test_on_dask_every_row_is_there_once_though_a_worker_is_killed(tmp_path, clu
     folder = tmp_path / "units" / "2-x"
     threading.Timer(3.0, lambda: os.kill(workers[0].pid, signal.SIGKILL)).start()
     outcome = call("rows", make(8, pause_s=1.0), folder, engine="dask", scheduler=address)
-    assert not psutil.pid_exists(workers[0].pid) or workers[0].status() == psutil.STATUS_ZOMBIE
+    assert gone(workers[0].pid)
     assert outcome.finished == [f"u-{i}" for i in range(8)] and not outcome.failed
     rows = list(units.assemble(folder, "rows"))
     assert [(row["unit"], row["n"]) for row in rows] == [(f"u-{i}", n) for i in range(8) for n in range(3)]

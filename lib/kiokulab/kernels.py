@@ -158,7 +158,8 @@ class _RunnerEngine(Engine):
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> None:
         client = PapermillNotebookClient(
-            nb_man, km=options["kernel"], kernel_name=kernel_name, startup_timeout=120, timeout=None, iopub_timeout=60,
+            nb_man, km=options["kernel"], kernel_name=kernel_name, startup_timeout=120, timeout=None,
+            iopub_timeout=600,  # after a cell's end, for its output to be read: a busy machine took over 60 s for 10,000 lines
             shutdown_kernel="immediate", log_output=False,
         )
         client.reset_execution_trackers()
