@@ -1,5 +1,6 @@
-"""Ten kills each of the runner, of a kernel and of a unit's process, at random moments of the real kioku track; after each the
-same command, and the metrics of an undisturbed run. Not part of `make test`: it takes about 40 minutes on two cores.
+"""Ten kills each of the runner, of a kernel, of a unit's process and, for a system that has one, of its worker, at random
+moments of the real kioku track; after each the same command, and the metrics of an undisturbed run. Not part of `make test`: it
+takes about 40 minutes on two cores.
 
     .venv/bin/python tests/soak_kill.py [kills of each kind, default 10] [system, default vector]
 """
@@ -17,14 +18,18 @@ from pathlib import Path
 
 import psutil
 
-KINDS = ("runner", "kernel", "unit")
+from kiokulab import systems as registry
+
+KINDS = ("runner", "kernel", "unit", "worker")  # the last of a system that runs in an environment of its own
 COMMAND = [sys.executable, "-m", "kiokulab", "run", "kioku", "--personas", "4", "--bootstrap", "200"]
 
 
 def children(pid: int, kind: str) -> list[psutil.Process]:
-    """Processes below the runner: its kernels, or the units' processes (children of a kernel's fork server)."""
+    """Processes below the runner: its kernels, the units' processes (children of a kernel's fork server), systems' workers."""
     try:
         below = psutil.Process(pid).children(recursive=True)
+        if kind == "worker":
+            return [p for p in below if any(part.endswith(("kiokulab/worker.py", "kiokulab.worker")) for part in p.cmdline())]
         kernels = [p for p in below if p.ppid() == pid and "kernelapp" in " ".join(p.cmdline())]
         if kind == "kernel":
             return kernels
@@ -65,7 +70,8 @@ def main() -> int:
         assert undisturbed.wait() == 0, "the undisturbed run failed"
         length, wanted = time.monotonic() - started, metrics("undisturbed")
         print(f"undisturbed: {length:.0f} s, {len(wanted)} runs")
-        for kind in KINDS:
+        kinds = [kind for kind in KINDS if kind != "worker" or registry.describe(system)["lock_digest"]]
+        for kind in kinds:
             for turn in range(kills):
                 name = f"{kind}-{turn}"
                 moment = random.Random(f"{kind} {turn}").uniform(0.05, 0.95) * length
@@ -94,7 +100,7 @@ def main() -> int:
                     f"{'ok ' if good else 'BAD'} {name} at {moment:5.1f} s: first exit {first}, then {second}; {len(kept)} units kept"
                     f"{'' if got == wanted else ', other metrics'}{', done again: ' + ', '.join(again) if again else ''}{', left: ' + str(after_kill) if after_kill else ''}", flush=True,
                 )
-    print(f"{wrong} of {3 * kills} went wrong")
+    print(f"{wrong} of {len(kinds) * kills} went wrong")
     return 1 if wrong else 0
 
 

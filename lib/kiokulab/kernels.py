@@ -76,7 +76,8 @@ class Kernels:
     def __init__(self, plan: list[tuple[str, ...]], ahead: int, cwd: Path):
         self.token = uuid.uuid4().hex
         self.plan, self.ahead, self.cwd = list(plan), ahead, cwd
-        self.scratch = Path(tempfile.mkdtemp(prefix="kiokulab-"))
+        # the sockets' paths lie in it, and may have about 100 bytes: macOS's own folder for scratch is half of that
+        self.scratch = Path(tempfile.mkdtemp(prefix="kiokulab-", dir="/tmp" if sys.platform == "darwin" else None))
         self.lock = threading.Lock()
         self.waiting: list[tuple[tuple[str, ...], Future]] = []
         self.started: list[Kernel] = []
@@ -127,6 +128,7 @@ class Kernels:
                 environment = clean_environment() | {
                     "KIOKULAB_RUNNER": self.token,
                     "KIOKULAB_PROGRESS": str(kernel.progress),
+                    "TMPDIR": str(folder),  # a kernel is ended by a kill: nothing in it clears its temporary folders
                     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
                 }
                 self.started.append(kernel)
