@@ -37,7 +37,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -47,6 +47,7 @@ from pydantic import ValidationError
 
 from kiokulab import embed, metering, systems, text, units
 from kiokulab.errors import InputError, UnitsFailed
+from kiokulab.feeding import feed_units, in_pairs
 from kiokulab.files import iterate_jsonl, write_jsonl
 from kiokulab.kioku import residue
 from kiokulab.kioku.records import ContextRow, EventRow, MemoryRow, Persona, SessionRecord
@@ -128,16 +129,7 @@ def _raw(session: SessionRecord, feeds: str, routed: bool) -> Iterator[Call]:
         for n, turn in plain:
             yield Call(f"{session.id}.t{n:02d}", session.date, Utterance(f"{session.id}.t{n:02d}", session.date, turn))
     elif feeds == "pair":
-        # a user utterance that nobody answers, and an answer that nobody asked for, have an empty other side
-        pairs: list[list[Turn]] = []
-        for _, turn in plain:
-            if turn.role == "user":
-                pairs.append([turn, Turn("assistant", "")])
-            elif pairs and not pairs[-1][1].text:
-                pairs[-1][1] = turn
-            else:
-                pairs.append([Turn("user", ""), turn])
-        for n, (user, assistant) in enumerate(pairs, 1):
+        for n, (user, assistant) in enumerate(in_pairs(turn for _, turn in plain), 1):
             yield Call(
                 f"{session.id}.p{n:02d}", session.date, Pair(f"{session.id}.p{n:02d}", session.date, user, assistant)
             )
@@ -596,24 +588,9 @@ def run(folder: str | os.PathLike, params: Any) -> list[dict]:
         environments.ensure(environment)  # once, and not by each unit
     place = folder / "units" / "2-ingest"
     embedder = planned[0]["settings"].get("embedder")  # of a system that embeds in the unit's own process
-    with (
-        embed.loaded_once(embedder) if embedder and len(planned) > 2 else nullcontext(),
-        metering.step_session(folder, params, "2-ingest") as session,
-    ):
-        if session is not None:
-            planned = [{**unit, "endpoint": session.endpoint(unit["unit"])} for unit in planned]
-        outcome = units.run_units(
-            "kiokulab.kioku.ingest:ingest_unit",
-            planned,
-            place,
-            jobs=params.jobs,
-            engine=params.engine,
-            scheduler=params.scheduler,
-            timeout_s=params.unit_timeout_s,
-        )
-        metering.settle(session, outcome, planned, place)
-        if not outcome.finished:
-            raise UnitsFailed(outcome.failed)
+    outcome = feed_units(folder, params, "2-ingest", "kiokulab.kioku.ingest:ingest_unit", planned, embedder)
+    if not outcome.finished:
+        raise UnitsFailed(outcome.failed)
     rows = {key: list(units.assemble(place, key)) for key in ("memories", "contexts", "events")}
     for key, value in rows.items():
         write_jsonl(folder / f"{key}.jsonl", value)

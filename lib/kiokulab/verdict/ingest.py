@@ -20,13 +20,14 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kiokulab import embed, metering, units
 from kiokulab.errors import InputError
+from kiokulab.feeding import feed_units, in_pairs
 from kiokulab.files import iterate_jsonl, write_jsonl
 from kiokulab.systems.base import Hit, Item, Pair, Session, SystemFailure, Turn, Unsupported, Utterance
 from kiokulab.verdict import baselines, generate
@@ -55,15 +56,7 @@ def items(session: Session, feeds: str, dates: str) -> Iterator[Item]:
         for n, turn in enumerate(turns, 1):
             yield Utterance(f"{session.id}.t{n:02d}", session.date, turn)
     elif feeds == "pair":
-        pairs: list[list[Turn]] = []
-        for turn in turns:
-            if turn.role == "user":
-                pairs.append([turn, Turn("assistant", "")])
-            elif pairs and not pairs[-1][1].text:
-                pairs[-1][1] = turn
-            else:
-                pairs.append([Turn("user", ""), turn])
-        for n, (user, assistant) in enumerate(pairs, 1):
+        for n, (user, assistant) in enumerate(in_pairs(turns), 1):
             yield Pair(f"{session.id}.p{n:02d}", session.date, user, assistant)
     else:
         raise InputError(f"a system cannot be fed {feeds!r}", "feeds", "It is session, pair or utterance")
@@ -266,22 +259,7 @@ def _run_system(
         environments.ensure(declared["environment"])  # once, and not by each unit
     where = folder / "units" / STEP
     embedder = planned[0]["settings"].get("embedder") or (params.embedder if declared["embeddings"] else None)
-    with (
-        embed.loaded_once(embedder) if embedder and len(planned) > 2 else nullcontext(),
-        metering.step_session(folder, params, STEP) as session,
-    ):
-        if session is not None:
-            planned = [{**unit, "endpoint": session.endpoint(unit["unit"])} for unit in planned]
-        outcome = units.run_units(
-            "kiokulab.verdict.ingest:ingest_unit",
-            planned,
-            where,
-            jobs=params.jobs,
-            engine=params.engine,
-            scheduler=params.scheduler,
-            timeout_s=params.unit_timeout_s,
-        )
-        metering.settle(session, outcome, planned, where)
+    outcome = feed_units(folder, params, STEP, "kiokulab.verdict.ingest:ingest_unit", planned, embedder)
     rows: dict[str, dict[str, list[dict]]] = {}
     for identity in outcome.finished:
         rows[identity] = json.loads((where / f"{units.file_name(identity)}.json").read_bytes())
