@@ -1,7 +1,6 @@
 """Steps 1 to 4 on small data, without a model and with one that a test plays."""
 
 import json
-import os
 import threading
 import time
 

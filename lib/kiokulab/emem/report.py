@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kiokulab import page
-from kiokulab.emem import analyze, generate, judge, variations
+from kiokulab.emem import generate, judge, variations
 from kiokulab.emem.judge import AXES
 from kiokulab.files import read_jsonl, write_atomic
 

@@ -7,7 +7,6 @@ Python's promise for `random()`, and `choice`, `sample` and `shuffle` build on i
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import random

@@ -29,7 +29,7 @@ from kiokulab import embed, metering, units
 from kiokulab.errors import InputError
 from kiokulab.feeding import feed_units, in_pairs
 from kiokulab.files import iterate_jsonl, write_jsonl
-from kiokulab.systems.base import Hit, Item, Pair, Session, SystemFailure, Turn, Unsupported, Utterance
+from kiokulab.systems.base import Hit, Item, Pair, Session, SystemFailure, Unsupported, Utterance
 from kiokulab.verdict import baselines, generate
 from kiokulab.verdict.dataset import Question, show_date
 from kiokulab.verdict.params import BASELINES, VerdictParams, describe_system
