@@ -40,6 +40,14 @@ def children(pid: int, kind: str) -> list[psutil.Process]:
 
 
 def left(mark: str) -> list[psutil.Process]:
+    """Processes of a run that are still there 30 s after its end: what outlives a killed parent notices within some seconds."""
+    until = time.monotonic() + 30
+    while (found := there(mark)) and time.monotonic() < until:
+        time.sleep(0.2)
+    return found
+
+
+def there(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
@@ -88,7 +96,6 @@ def main() -> int:
                         pass
                 first = process.wait()
                 kept = {path: path.stat().st_mtime_ns for path in Path(scratch, name).rglob("units/*/*.json") if path.name.count(".") == 1}
-                time.sleep(3)
                 after_kill = left(f"{scratch}/{name}")
                 second = run(name).wait()
                 again = [path.name for path, when in kept.items() if path.stat().st_mtime_ns != when]
