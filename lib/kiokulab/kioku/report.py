@@ -17,7 +17,7 @@ from typing import Any
 from kiokulab.files import read_jsonl, write_atomic
 from kiokulab.kioku import ANCHORS, RULES_VERSION, analyze
 from kiokulab.kioku.records import Persona
-from kiokulab.page import css, data_uri, image, plain, with_font
+from kiokulab.page import css, data_uri, image, plain, table, with_font  # noqa: F401 - the notebooks call table
 
 HERE = Path(__file__).resolve().parent
 ROUTE_NAMES = {"raw": "Raw conversation", "requests": "Requests", "signaled": "Change signaled", "baseline": "Baseline"}
