@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from kiokulab import relative
 from kiokulab.errors import InputError
 from kiokulab.kioku import audit as auditing
 from kiokulab.kioku.generate import describe, load_edition, persona_json
 from kiokulab.kioku.records import Fact, Persona, TurnLabel
-from kiokulab.kioku.relative import resolve
 from kiokulab.kioku.written import build, compile_file, compile_text, shared_ngrams
+from kiokulab.relative import resolve
+from kiokulab.text import normalise
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "kioku" / "v1"
 EDITION, PERSONAS = load_edition(FOLDER)
@@ -123,6 +125,15 @@ def implying_words_that_are_not_there(row):
     return "implied", session["id"]
 
 
+def implying_words_that_are_no_form(row):
+    """Whoever keeps such an utterance keeps no form of the version: nobody could judge it."""
+    session, _, turn = labelled(row, "implied")
+    name, n = turn["implied"][0]["version"].split(".")
+    for part in fact_of(row, lambda f: f["id"] == name)["versions"][int(n) - 1]["surface"]["values"]:
+        part[:] = [form for form in part if form not in {e["words"] for e in turn["implied"]}]
+    return "implied", session["id"]
+
+
 def an_implied_change_said_outright(row):
     session, _, turn = labelled(row, "implied")
     name, n = turn["implied"][0]["version"].split(".")
@@ -227,7 +238,7 @@ def an_answer_that_the_old_version_gives_too(row):
 
 PLANTS = [
     a_relative_date_a_day_off, sessions_ten_weeks_later_than_the_words_were_said, relative_words_that_nobody_says,
-    a_relative_date_that_the_version_does_not_have, implying_words_that_are_not_there, an_implied_change_said_outright,
+    a_relative_date_that_the_version_does_not_have, implying_words_that_are_not_there, implying_words_that_are_no_form, an_implied_change_said_outright,
     a_cascade_from_a_version_that_is_no_change, a_cascade_that_ends_another_day, a_cascade_that_somebody_spells_out,
     a_fact_said_again_after_its_cascade, an_ellipsis_with_nothing_before_it, a_mistake_that_nobody_corrects, a_mistake_of_the_user,
     an_old_version_said_after_its_change, a_forgotten_fact_said_again, a_change_said_before_its_time, a_near_miss_about_nobody_else,
@@ -279,6 +290,16 @@ def test_fields_that_came_later_are_not_written_where_they_say_nothing():
 ])
 def test_what_relative_words_mean_on_tuesday_4_march_2025(words, meant):
     assert resolve(words, date(2025, 3, 4)) == meant
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    ("It's next Thursday at ten", [("next thursday", "2025-03-06", "2025-03-13")]), ("by Friday, or a fortnight tomorrow", [("by friday", "2025-03-07"), ("a fortnight tomorrow", "2025-03-19")]),
+    ("the 14th, half nine", [("the 14th", "2025-03-14")]), ("来週の木曜の18時半", [("来週の木曜", "2025-03-13")]), ("12日、19時から", [("12日", "2025-03-12")]), ("来月の5日に", [("来月の5日", "2025-04-05")]),
+    ("on Fridays I swim on the 14th floor, the last Friday of the month", []), ("金曜は20日間、1日に2回", []), ("five days a week, seven weeks", []), ("31日に", [("31日", "2025-03-31")]), ("来月の31日", []),
+])
+def test_relative_words_are_found_in_a_text_and_habits_and_spans_are_not(text, found):
+    said = date(2025, 3, 4)
+    assert [(normalise(text)[start:end], *meant) for start, end, meant in relative.find(normalise(text), said)] == found
 
 
 def test_last_and_next_month_cross_the_year():

@@ -1,6 +1,8 @@
 """The rule judge, case by case, without an embedder unless said. The sentences are our own; the labelled judge set is
 measured elsewhere and none of it is here."""
 
+from datetime import date
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -143,6 +145,56 @@ def test_a_partial_change_holds_the_new_version_where_the_rest_is_still_stored()
     assert store.states("m2#1") == ["swim.2"] and store.states("m1#1") == ["swim.1"]
     alone = read("I moved my swim from 6 to 6:30.")
     assert alone.verdict("swim", 2, LIVE) == Judgement("partial", "part", ("m1#1",)) and alone.verdict("swim", 1, LIVE).how == "replaced"
+
+
+EYES = FactView("eyes", (version(1, "Eye test on 30 January at 10.", ["eye test", "optician", "視力検査"], forms("date", "2025-01-30"), forms("time", "10:00")),), "When is my eye test?", "eye.test")
+
+
+@pytest.mark.parametrize("said_on,text,want", [
+    (date(2025, 1, 22), "The eye test's next Thursday at ten.", "held"), (date(2025, 1, 29), "My eye test is tomorrow at ten.", "held"), (date(2025, 1, 23), "視力検査は来週の木曜、10時。", "held"), (date(2025, 1, 5), "視力検査は30日の10時。", "held"),
+    (date(2025, 2, 5), "The eye test's next Thursday at ten.", "partial"), (None, "The eye test's next Thursday at ten.", "partial"), (date(2025, 1, 22), "My sister's eye test is next Thursday at ten.", "absent"),
+    (date(2025, 1, 22), "The eye test is on Thursdays at ten.", "partial"), (date(2025, 1, 22), "It's next Thursday at ten.", "absent"),
+])
+def test_a_relative_date_goes_by_the_date_of_the_memory(said_on, text, want):
+    memory = StoredText("m", "live", tuple(sentences(text)), said_on)
+    assert RuleJudge().read([EYES], [memory]).verdict("eyes", 1, LIVE).verdict == want
+
+
+@pytest.mark.parametrize("question,answer,follows,want", [
+    ("Where do you live?", "Kyoto.", True, "held"), ("Where do you live?", "Kyoto.", False, "absent"), ("You live by a river.", "Kyoto.", True, "absent"), ("どこに住んでいますか。", "京都です。", True, "held"),
+    ("Where does your sister live?", "My sister is in Kyoto.", True, "absent"), ("Where do you live?", "Not in Kyoto.", True, "absent"),
+])
+def test_an_answer_may_leave_out_what_it_was_asked_about(question, answer, follows, want):
+    turns = [StoredText("a", "live", (question,)), StoredText("b", "live", tuple(sentences(answer)), follows=follows)]
+    assert RuleJudge().read([HOME], turns).verdict("home", 1, LIVE).verdict == want
+
+
+CAR = FactView("car", (version(1, "I drive a Fiesta.", ["drive", "car"], ["Fiesta"]), version(2, "I have no car now.", ["drive", "car"], ["no car", "the lad who has my Fiesta now"])), "What do I drive?")
+
+
+def test_a_clause_that_stands_for_a_version_is_about_it_and_does_not_state_the_values_inside_it():
+    store = read("Well, the lad who has my Fiesta now tooted at me.", facts=[CAR])
+    assert store.verdict("car", 2, LIVE).verdict == "held" and store.verdict("car", 1, LIVE).how == "replaced"
+    assert store.states("m1#1") == ["car.2"]
+
+
+SHOES = FactView("shoes", (version(1, "靴のサイズは23.5センチ。", ["靴", "サイズ", "shoes"], forms("quantity", [23.5, "cm"])),), "靴のサイズは？")
+COMMUTE = FactView("commute", (version(1, "通勤は電車で50分。", ["通勤", "電車", "commute"], forms("duration", [50, "minute"])),), "通勤は何分？")
+NATTO = FactView("natto", (version(1, "納豆が苦手。", ["苦手", "嫌い", "can't eat"], ["納豆", "natto", "mushrooms"]),), "私は何が苦手ですか？")
+LANDLORD = FactView("landlord", (version(1, "My landlord is Mr. Petrakis.", ["landlord"], ["Petrakis"]),), "Who is my landlord?")
+CLINIC = FactView("clinic", (version(1, "宮下内科に通っている。", ["内科", "医者"], ["宮下"]), version(2, "佐野内科に通っている。", ["内科", "医者"], ["佐野"])), "どの内科に通っていますか？")
+
+
+@pytest.mark.parametrize("fact,text,want", [  # where a denial, a past, a plan or a person is not the value's own
+    (SHOES, "靴は23.5のを買った。", "held"), (SHOES, "靴は24.5のを買った。", "absent"), (SHOES, "靴、27のはどこで売ってる？", "absent"), (SHOES, "靴の23.5、どこで売ってる？", "held"), (SHOES, "23.5の靴は売ってしまった。", "absent"),
+    (COMMUTE, "電車で50分かかるから、早く出られるかどうか検討中。", "held"), (COMMUTE, "50分ならいいから、電車での通勤を検討中。", "absent"), (COMMUTE, "電車で50分の通勤を検討している。", "absent"),
+    (NATTO, "家内は納豆が好きですが、わたしはあれが苦手で。", "held"), (NATTO, "家内は納豆が苦手です。", "absent"), (NATTO, "I can't stand mushrooms, dislike them.", "held"),
+    (LANDLORD, "Left Mr. Petrakis two messages, landlord of the year.", "held"), (LANDLORD, "I left my landlord Petrakis for good.", "absent"),
+    (CLINIC, "今日は宮下内科の日でした。", "held"), (CLINIC, "医者は宮下内科でした。", "partial"), (HOME, "Kyoto is where I live and he's never had the right umbrella.", "held"), (HOME, "I have never lived in Kyoto, my home is elsewhere.", "absent"),
+    (HOME, "I live in Kyoto, hours are all over.", "held"), (HOME, "My home in Kyoto, that is all over.", "absent"), (HOME, "新しいとこ、京都に住んでるよ。", "held"), (HOME, "いとこ、京都に住んでるよ。", "absent"),
+])
+def test_whose_and_which_clause_it_is(fact, text, want):
+    assert verdict(f"{fact.id}.1", text, facts=[fact]).verdict == want, verdict(f"{fact.id}.1", text, facts=[fact])
 
 
 def test_layers_are_judged_apart():

@@ -15,6 +15,8 @@ FORGET = re.compile(
     r"(?<!before i )(?<!n't )(?<!never )(?<!i )(?<!not )\b(?:forget)\b|\b(?:delete|erase|remove|wipe|scrub|unlearn)\b|\b(?:don't|do not|needn't|no need to|stop|shouldn't|should not|no longer need to) (?:have to |need to |want you to )?(?:remember|remembering|keep|store|storing|hold on to)|"
     r"\basked (?:me |you |us )?to forget|\bbe forgotten\b|忘れ(?!られ)|消し(?!ゴム)|消去|削除|覚え(?:て(?:い|お)?(?:か)?な|な)|記憶から|なかったことに")
 
+ASKS = re.compile(r"\?[\"'」』)]*$|(?:か|かな|かね|っけ|でしょう|だろう|の)[。…]*$")
+
 # --- time and change --------------------------------------------------------------------------------------------
 
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
@@ -91,14 +93,20 @@ CANNOT_HAVE = re.compile(r"(?:can't|cannot|can not|never|don't|doesn't|do not|do
                          r"(?:食べ|飲め|飲ま|食べら|受けつけ|受け付け|口にでき|口に入れられ|口に入れ|喉を通ら|触れ|触ら|たべ|だめ)[^。、]{0,4}(?:ない|ません)|好きでは?な|好きじゃな|好きになれ")
 _OVER = (r"(?:scrapped|cancell?ed|called off|axed|dropped|discontinued|abandoned|abolished|terminated|shelved|ditched|sold|stolen|rehomed|given (?:up|away|back)|disbanded|dissolved|closed(?: down)?|shut(?: down)?|withdrawn|deactivated|disabled|revoked|void|invalid|expired|over|finished|"
          r"history|gone|dead|done with|a thing of the past|behind me|off the table|out of the picture|out of date)")
+LEFT_FOR = re.compile(r"^ (?:an?|one|two|three|four|\d+|some|several|another|the|my|our|yet another)(?: \w+)? (?:messages?|notes?|voicemails?|texts?|emails?|reviews?|tips?|keys?|word)\b")  # "left Ann two messages" leaves nobody
+OTHER_SUBJECT = re.compile(r", (?!(?:it|that|this|they|which|who|he|she|we|and|but|so|all|both|now|then|my|our|the)\b)[a-z]+ (?:is|are|was|were)\b")  # ", hours are all over"
+OWN_OBJECT = re.compile(r" (?:the|an?|any|my|his|her|its|their|our|much|enough)\b")  # "never had the right umbrella" denies the umbrella
+EVENT_JA = re.compile(r"(?:^|[、。])(?:今日|きょう|本日|今朝|昨日|きのう|おととい|一昨日|先日|さっき)[はも、]")  # 今日は宮下内科の日でした tells a day, no former state
+PREMISE_JA = re.compile(r"(?:から|ので)、")  # what comes before it is given, whatever is weighed after it
+MINE_AFTER_ALL_JA = re.compile(r"(?:が|けど|けれど)、(?:わたし|私|僕|ぼく|俺|おれ|自分)(?:は|には)(?:あれ|それ|これ)")  # 家内は好きですが、わたしはあれが苦手で
 ENDED_AFTER = re.compile(
     rf"^[^.;:。]{{0,70}}?(?<!i )(?<!we )\b(?:(?:was|were|is|are|'s|has been|have been|had been|got|been) (?:all |now |finally |permanently |unfortunately )?{_OVER}|(?:has|have|had) (?:ended|died|closed down|shut down|folded|expired|lapsed|fallen through|stopped|come to an end|cleared up|disappeared)|"
     r"came to an end|come to nothing|came to nothing|came back negative|went missing|ran away|(?:is|are|was) off(?=[.,;]|$)|fell through|didn't work out|fell apart|(?:died|folded|lapsed|expired|disbanded|passed away|ended|broke down for good|closed down|shut down)(?= |,|\.|$)|stopped being|ceased to be|split up|broke up|parted ways)\b")
 # verbs of ending in Japanese, where they are said as done or decided
 _ENDS = (r"(?:やめ|辞め|止め|取りやめ|取り止め|とりやめ|手放し|離れ|降り|外れ|外し|抜け|諦め|あきらめ|別れ|捨て|譲っ|譲り|売っ|売り払っ|断っ|取り消し|枯らし|枯れ|失くし|なくし|返し|下り|引き払っ|畳ん|閉じ|懲り)(?=た|て(?!い(?:ない|ません))|まし|し(?:た|て|ま)|る(?!か|な|まで|前|ほど|わけ|と)|ている|。|、|$|で|り)|"
          r"(?:解約|退会|解除|キャンセル|中止|終了|売却|処分|返却|返上|退職|退社|退団|退部|脱退|引退|辞退|断念|卒業|撤退|離脱|廃止|廃棄|廃車|没|閉店|閉鎖|閉院|閉業|廃業|倒産|破産|閉校|廃刊|終刊|打ち切り|破棄|破談|離婚|解散|却下|白紙|完治|克服|取り消し|取消)(?=し(?!な|ませ|よう)|済|に(?!な(?:る前|ら|れ)|する(?:か|な))|と(?:し|な)|された|となった|になった|。|、|$|み|を(?:し|申)|の手続|する(?:こと|予定))")
-ENDED_JA = re.compile(rf"{_ENDS}|(?:治|終わ|亡くな|失効し|枯れ|死ん|いなくな|消え)(?:った|って|りました|り、|だ|た(?!ら)|てしま)|使えなくな|なくなっ|やめにし|おしまい|ご無沙汰|縁を切|(?:足|籍)を(?:洗|抜)|はずれ(?:た|まし)|外して(?:もら|いる)|から外")
-NO_END_JA = re.compile(r"(?:やめ|辞め|止め|手放|離れ|諦め|あきらめ|別れ)(?:られ|たく|ず|な(?:い|かった|く)(?!な)|よう(?:か|と)|ません|るつもりはな|る気はな)|(?:解約|キャンセル|退会|中止|卒業)(?:せず|しな|しませ|しようか|できな)")
+ENDED_JA = re.compile(rf"{_ENDS}|(?:治|終わ|亡くな|失効し|枯れ|死ん|いなくな|消え)(?:った|って|りました|り、|だ|た(?!ら)|てしま)|使えなくな|なくなっ|やめにし|おしまい|ご無沙汰|縁を切|(?:足|籍)を(?:洗|抜)|はずれ(?:た|まし)|外して(?:もら|いる)|から外|(?:塞|ふさ)が(?:った|って|りま)")
+NO_END_JA = re.compile(r"売って(?:い|お)?(?:る|ます|り)|(?:やめ|辞め|止め|手放|離れ|諦め|あきらめ|別れ)(?:られ|たく|ず|な(?:い|かった|く)(?!な)|よう(?:か|と)|ません|るつもりはな|る気はな)|(?:解約|キャンセル|退会|中止|卒業)(?:せず|しな|しませ|しようか|できな)")
 OVERCOME = re.compile(r"克服|(?:られ|べれ|飲め|め)るように(?:なっ|なり)|平気になっ|好きになっ|大丈夫になっ|治っ|\b(?:can (?:now )?eat|grown to like|got over)\b")
 
 # --- unreal -----------------------------------------------------------------------------------------------------

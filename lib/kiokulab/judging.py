@@ -4,8 +4,10 @@ A judge reads the sentences of a store once and then says of every version of ev
 ``absent`` or ``not_judged`` (with the reason), with the sentences that show it. The rule judge decides as follows.
 
 1. A sentence shows a *value part* of a version where it has one of the part's forms, or a typed value (values.find) that
-   can be the part's. "6" inside "6:30", "3" inside "13 km" show nothing.
+   can be the part's. "6" inside "6:30", "3" inside "13 km" show nothing. "Next Thursday" is the day it means on the
+   day of the memory, where the store dates it (relative.py; of two usual readings, either).
 2. It is *about* the fact where it has an anchor word, or stands within three sentences after one that has (same memory),
+   or answers the question of the turn before that has one (a store that keeps turns), or has a value form as long as a clause,
    or shows all parts and one of them is a name or phrase, or, with an embedder, is close enough to the ledger sentence
    or to the check question once the values are masked. Similarity finds candidates only: it never tells versions apart.
 3. It is about *somebody else* where a relative, colleague, named person ... whom the fact does not know owns it (people.py);
@@ -33,10 +35,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
 
-from kiokulab import cues, synonyms, values
+from kiokulab import cues, relative, synonyms, values
 from kiokulab.cues import CHANGE_VERB as CHANGE_VERB  # noqa: PLC0414 (the answerer takes it from here)
 from kiokulab.errors import InputError
 from kiokulab.people import PRONOUN_START, THEIRS_START, names_of, people_in, somebody_else
@@ -91,11 +94,13 @@ class FactView:
 
 @dataclass(frozen=True)
 class StoredText:
-    """The sentences of one memory. A sentence's id is '<memory id>#<n>', n from 1."""
+    """The sentences of one memory, or of one turn of a transcript. A sentence's id is '<memory id>#<n>', n from 1."""
 
     id: str
     layer: str
     sentences: tuple[str, ...]
+    said_on: date | None = None  # the store's own date of it, which "next Thursday" goes by
+    follows: bool = False  # it is the next turn of the conversation that the memory before it belongs to
 
 
 class Reading(Protocol):
@@ -296,7 +301,7 @@ class RuleJudge:
     without it sentences that share no word with the fact's anchors are missed more often."""
 
     name = "rules"
-    version = 2
+    version = 3
 
     def __init__(self, embedder: Any = None):
         self.embedder = embedder
@@ -318,8 +323,9 @@ class RuleReading:
         self.evidence: dict[int, list[_Evidence]] = defaultdict(list)  # version -> evidence, in order of sentences
         self.stated: dict[str, list[str]] = {}
         self._vectors: dict[str, Any] = {}
+        reach: dict[int, int] = {}
         for number, memory in enumerate(memories):
-            self._read_memory(number, memory)
+            reach = self._read_memory(number, memory, reach if memory.follows else {})
 
     # building
     def _compile(self, facts: Sequence[FactView]) -> None:
@@ -391,10 +397,14 @@ class RuleReading:
                                    if values.compatible(kind, value, found) for p in parts]
         return self._matching[key]
 
-    def _hits(self, text: str) -> dict[int, list[tuple[int, int]]]:
+    def _hits(self, text: str, said_on: date | None = None) -> dict[int, list[tuple[int, int]]]:
         """part number -> spans that show it."""
         founds = values.find(text)
         hits: dict[int, set[tuple[int, int]]] = defaultdict(set)
+        if said_on is not None and "date" in self.typed:
+            for start, end, meant in relative.find(text, said_on):
+                for part in self._parts_of(values.Found("date", meant[0], start, end, meant[1:])):
+                    hits[part].add((start, end))
         for found in founds:
             for part in self._parts_of(found):
                 hits[part].add((found.start, found.end))
@@ -409,8 +419,9 @@ class RuleReading:
         return {number: sorted(spans) for number, spans in hits.items()}
 
     # reading
-    def _read_memory(self, number: int, memory: StoredText) -> None:
-        reach: dict[int, int] = {}  # fact -> last sentence of this memory with its anchor
+    def _read_memory(self, number: int, memory: StoredText, reach: dict[int, int]) -> dict[int, int]:
+        """`reach` is fact -> last sentence with its anchor (-1: the question that this turn answers). Returns it for the turn after."""
+        reach = dict(reach)
         somebody = bool(memory.sentences) and bool(THEIRS_START.match(normalise(memory.sentences[0][:40])))  # "their dog", and nobody named before
         texts = [normalise(s) for s in memory.sentences]
         anchored = [self.anchors.scan(text) for text in texts]
@@ -421,13 +432,14 @@ class RuleReading:
             self.memory.append(number)
             for fact in anchored[n]:
                 reach[fact] = n
-            hits = self._hits(text)
+            hits = self._hits(text, memory.said_on)
             somebody = self._somebody_else(text, raw, None, ()) if not PRONOUN_START.search(text) else somebody
             if hits:
                 near = set(anchored[n]) | {f for f, at in reach.items() if n - at <= WINDOW}
                 if n + 1 < len(texts):  # "Biscuit. That's my dog's name."
                     near |= anchored[n + 1]
                 self._weigh(index, raw, text, hits, anchored[n], near, self.kin.scan(text), somebody and bool(PRONOUN_START.search(text)))
+        return dict.fromkeys(anchored[-1], -1) if texts and cues.ASKS.search(texts[-1]) else {}  # an answer may leave out what it was asked about
 
     def _weigh(self, index: int, raw: str, text: str, hits: dict, anchored: set[int], near: set[int], kin: set[int], inherited_somebody: bool) -> None:
         by_fact: dict[int, list[int]] = defaultdict(list)
@@ -502,6 +514,8 @@ class RuleReading:
             if len(version.parts) > 1 and len(shown) == len(version.parts) and any(self.parts[p].kind is None for p in shown) \
                     and len({span for p in shown for span in hits[p]}) > 1:
                 return True
+            if any(self.parts[p].kind is None and _is_clause(text[a:b]) for p in shown for a, b in hits[p]):
+                return True
             if self.judge.embedder is None:
                 continue
             typed_alone = len(shown) == 1 and self.parts[shown[0]].kind is not None
@@ -533,7 +547,7 @@ class RuleReading:
         result: dict[int, str] = {}
         rank = {"denied": 0, "replaced": 1, "past": 2, "asserted": 3}
         for p in parts:
-            older = order[p] < newest[self.parts[p].column] and not self._same_span(p, parts, hits, order)
+            older = order[p] < newest[self.parts[p].column] and not self._same_span(text, p, parts, hits, order)
             for span in hits[p][:3] + hits[p][3:][-3:]:  # a value said a hundred times is judged by its first and last mentions
                 role = "asserted" if forget and not older else self._role(text, span, self.parts[p], older, order[p] < len(fact.versions) - 1, order[p] > oldest[self.parts[p].column])
                 if role != "asserted" and role in fact.own_cues and not older:
@@ -551,10 +565,11 @@ class RuleReading:
         """Whether a part tells some version of its fact from another."""
         return not all(part in self.versions[v].parts for v in fact.versions) or len(fact.versions) == 1
 
-    def _same_span(self, p: int, parts: list[int], hits: dict, order: dict) -> bool:
-        """Whether the newer version's value is the very same characters (then nothing was replaced)."""
+    def _same_span(self, text: str, p: int, parts: list[int], hits: dict, order: dict) -> bool:
+        """Whether the newer version's value is the very same characters (then nothing was replaced). The words of a clause that
+        stands for the newer one are not: "the lad who has my Fiesta now"."""
         newer = [q for q in parts if self.parts[q].column == self.parts[p].column and order[q] > order[p]]
-        return all(any(s < e2 and s2 < e for s2, e2 in hits[q]) for q in newer for s, e in hits[p])
+        return all(any(s < e2 and s2 < e and not _is_clause(text[s2:e2]) for s2, e2 in hits[q]) for q in newer for s, e in hits[p])
 
     def _role(self, text: str, span: tuple[int, int], part: _Part, older: bool, old: bool, newer: bool) -> str:
         """Role of one value hit. `older`: the sentence also has the part's newer value; `old`: the version is not the last;
@@ -574,12 +589,12 @@ class RuleReading:
             return "denied"
         if cues.NOT_AFTER.search(after) and not (self._negative(part) and cues.CANNOT_HAVE.match(after.lstrip(" はがをもだけ"))):
             return "denied"
-        if cues.PARTED_BEFORE.search(narrow) and cues.PARTED_AFTER.search(after) or cues.ENDED_BEFORE.search(narrow) or cues.ENDED_AFTER.search(after) or cues.ENDED_JA.search(cues.NO_END_JA.sub("", rest)):
+        if cues.PARTED_BEFORE.search(narrow) and cues.PARTED_AFTER.search(after) or self._ended(narrow, after, part) or cues.ENDED_JA.search(cues.NO_END_JA.sub("", rest)):
             return "replaced" if older else "denied"
-        if not older and (self._unreal(text, part) or cues.MAYBE_AFTER.search(re.split("[、。]", after)[0])):
+        if not older and (self._unreal(text, end, part) or cues.MAYBE_AFTER.search(re.split("[、。]", after)[0])):
             return "denied"
         if not older and not newer:
-            if cues.DENIED.search(text) and not cues.says_now(text):
+            if any(not (m[0].startswith("never") and m.start() >= end and cues.OWN_OBJECT.match(text[m.end():])) for m in cues.DENIED.finditer(text)) and not cues.says_now(text):
                 return "denied"
             if cues.DENIED_END.search(rest) and "しか" not in rest and not (self._negative(part) and cues.CANNOT_HAVE.search(rest)) or self._negative(part) and cues.OVERCOME.search(text):
                 return "denied"
@@ -587,7 +602,7 @@ class RuleReading:
                 return "denied"
         if older and re.search(r"\bfrom\b[^,;]{0,20}$", clause):
             return "replaced"
-        if older and cues.WAS.search(clause) and not cues.says_now(clause) or old and (cues.WAS_AFTER.search(after) or cues.WAS_NEXT.search(clause)):
+        if older and cues.WAS.search(clause) and not cues.says_now(clause) or old and (cues.WAS_AFTER.search(after) and not cues.EVENT_JA.search(clause) or cues.WAS_NEXT.search(clause)):
             return "past"  # "was" alone says that it is over only where a newer version is known
         if older:
             return "replaced"
@@ -609,7 +624,7 @@ class RuleReading:
 
     def _predicate(self, text: str, end: int) -> str:
         """What a Japanese sentence says of a value that ends at `end`: up to the end of its clause."""
-        return re.split(r"。|が、|で、|けど|けれど|のに、|から、|ので、|し、|て、", text[end:end + 200])[0]
+        return re.split(r"。|が、|で、|けど|けれど|のに(?![はも])|から、|ので、|し、|て、", text[end:end + 200])[0]
 
     def _topic_ended(self, text: str, part: _Part) -> bool:
         """Whether another clause says that what the fact is about is over: ジムはやめました."""
@@ -621,11 +636,25 @@ class RuleReading:
         """Whether the fact is of what the user cannot have: "can't eat" does not deny it."""
         return self.facts[part.fact].negative
 
-    def _unreal(self, text: str, part: _Part) -> bool:
+    def _ended(self, before: str, after: str, part: _Part) -> bool:
+        """Whether an English clause says that what has the value is over."""
+        match = cues.ENDED_BEFORE.search(before)
+        if match and not (match[0].startswith("left") and cues.LEFT_FOR.search(after)) and not (self._negative(part) and cues.CANNOT_HAVE.search(before)):
+            return True
+        match = cues.ENDED_AFTER.search(after)
+        return bool(match) and not cues.OTHER_SUBJECT.search(match[0])
+
+    def _unreal(self, text: str, end: int, part: _Part) -> bool:
+        """Whether a value that ends at `end` is only planned, asked or imagined."""
+        premise = cues.PREMISE_JA.search(text, end)
+        if premise and any(anchor in text[:premise.start()] for anchor in self.facts[part.fact].anchors):
+            text = text[:premise.start()]  # 電車で50分かかるから、早く出る気力があるかどうか
         return bool(cues.UNREAL.search(cues.HOPES.sub(" ", text) if self.facts[part.fact].plan else text))
 
     def _somebody_else(self, text: str, raw: str, fact: _Fact | None, spans: Sequence[tuple[int, int]], at: int | None = None) -> bool:
         known, anchors = (fact.people, fact.anchors) if fact else (set(), ())
+        if at is not None and cues.MINE_AFTER_ALL_JA.search(text, at):
+            return False
         return somebody_else(text, raw, known, anchors, spans, self.subject, at)
 
     # answering
@@ -667,6 +696,11 @@ class RuleReading:
 
     def _named(self, evidence: Sequence[_Evidence]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.ids[e.sentence] for e in evidence))[:SHOWN]
+
+
+def _is_clause(form: str) -> bool:
+    """Whether a form is so long that it says what it is about: five words, or nine Japanese characters with some grammar in them."""
+    return form.count(" ") >= 4 or len(form) >= 9 and len(re.findall("[\u3041-\u309f]", form)) >= 3
 
 
 def _mask(text: str, spans: Sequence[tuple[int, int]]) -> str:

@@ -95,7 +95,8 @@ _ELSEWHERE_JA = re.compile(r"実家(?:の(?!(?:私|自分|家業|母|父|親))|�
 _PET_NEAR_JA = re.compile(r"(?:隣|お隣|向かい|お向かい|近所|裏)の(?=(?P<x>[^、。]{1,8}?)(?:は|が|の名前|って))")
 
 _EN_PERSON = re.compile(rf"(?<![a-z-])(?P<p>{_EN_PEOPLE})(?P<plural>s)?(?P<own>'s|s'|'(?= ))?(?![a-z-])")
-_JA_PERSON = re.compile(rf"(?<![{KANJI}])(?P<p>{_JA_PEOPLE})(?:さん|ちゃん|くん|君|様|たち|達|夫婦|一家|家|の家|のところ|んち|の会社|宅|の部屋)?(?:[{KANJI}{KATAKANA}]{{1,5}}(?:さん|くん|ちゃん)?)?(?P<role>の|は|が|も|って|に(?:は|も)|では|によると|いわく|曰く|、)")
+# 新しいとこ (a new place) is no cousin
+_JA_PERSON = re.compile(rf"(?<![{KANJI}])(?<![しいなきさかよつむろ](?=いとこ))(?P<p>{_JA_PEOPLE})(?:さん|ちゃん|くん|君|様|たち|達|夫婦|一家|家|の家|のところ|んち|の会社|宅|の部屋)?(?:[{KANJI}{KATAKANA}]{{1,5}}(?:さん|くん|ちゃん)?)?(?P<role>の|は|が|も|って|に(?:は|も)|では|によると|いわく|曰く|、)")
 _ME = re.compile(r"(?<![a-z'])(?:i|i'm|i've|i'd|i'll|me|my|mine|myself|we|we're|we've|we'll|us|our|ours|user|user's|users)(?![a-z'])")
 _ME_ACTS = re.compile(r"(?<![a-z'])(?:i|i'm|i've|i'd|i'll|me|myself|we|we're|we've|we'll|us|user)(?![a-z']|'s (?!been|got|going))")
 _ME_OWNS = re.compile(r"(?<![a-z'])(?:my|our|user's|mine|ours)(?![a-z'])")

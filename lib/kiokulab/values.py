@@ -991,7 +991,7 @@ def canonical(kind: str, value: Any) -> tuple[str, ...]:
 
 def compatible(kind: str, value: str, found: Found) -> bool:
     """Whether `found` can be the canonical `value` of `kind`. A date without a year fits one with a year; a bare number
-    of 100 or more fits an amount (people note "rent 850"); "three times" fits any three times a period."""
+    of 100 or more, or with a decimal, fits an amount (people note "rent 850", "shoes 23.5"); "three times" fits any three times a period."""
     if found.kind == kind:
         if kind == "date":
             return any(a == value or (min(len(a), len(value)) == 5 and a[-5:] == value[-5:]) for a in found.readings)
@@ -1004,7 +1004,9 @@ def compatible(kind: str, value: str, found: Found) -> bool:
         n = value.split(" ")[0]
         if value.endswith(" km") and _plain(float(n) * 1000) in found.readings:
             return True  # "running: 12k"
-        return n in found.readings and (kind in ("age", "year") or float(n) >= 100)
+        return n in found.readings and (kind in ("age", "year") or float(n) >= 100 or "." in n)  # shoes: 23.5
+    if found.kind == "year" and kind in ("money", "quantity"):
+        return value.split(" ")[0] == found.value  # "rent 2000"
     if found.kind == "nthday" and kind == "weekday":
         return found.value.split(" ")[1] == value  # "every third Thursday" names a Thursday
     if found.kind == "nthday" and kind == "frequency":

@@ -15,7 +15,7 @@ from datetime import datetime
 from kiokulab import text as texts
 from kiokulab import values
 from kiokulab.kioku.records import Evidence, Fact, Persona, SessionRecord, TurnLabel, Version
-from kiokulab.kioku.relative import resolve
+from kiokulab.relative import resolve
 from kiokulab.kioku.template import holds
 
 RULES = {
@@ -38,7 +38,7 @@ RULES = {
 # For editions written by hand, whose utterances may state a version without holding its forms (labels that templates have not).
 WRITTEN_RULES = {
     "relative": "a date relative to the session's stands in the utterance, can mean the date that its label says, and is the version's",
-    "implied": "the words that imply a version stand in the utterance, whose forms do not say it outright",
+    "implied": "the words that imply a version stand in the utterance and among its forms; no other form says it outright",
     "elliptic": "the values of an elliptic statement stand in it, what they are about in one of the three utterances before",
     "cascade": "a fact that another's change made out of date names that change, ends with it, and nobody says that it ended",
     "mistaken": "a replaced version that is repeated after its time is the assistant's mistake, and the user corrects it",
@@ -290,11 +290,13 @@ def _by_evidence(turn: TurnLabel, name: str) -> bool:
 
 def _evidence(persona: Persona, order, versions, fault) -> None:
     """Implied, relative, elliptic and mistaken statements: do the labels say what the words say?"""
-    forms = Forms(persona.facts)
+    hints: dict[str, set[str]] = collections.defaultdict(set)
+    for evidence in [e for session in persona.sessions for turn in session.turns for e in turn.implied or []]:
+        hints[evidence.version].add(_key(evidence.words))
     for position, session in enumerate(persona.sessions):
         for index, turn in enumerate(session.turns):
             where = (session.id, index)
-            plain, shown = texts.normalise(turn.text), forms.stated(turn.text)
+            plain = texts.normalise(turn.text)
             labels = [("implied", e) for e in turn.implied or []] + [("relative", e) for e in turn.relative or []]
             labels += [("elliptic", Evidence(version=name, words="")) for name in turn.elliptic or []]
             labels += [("mistaken", Evidence(version=name, words="")) for name in turn.mistaken or []]
@@ -304,7 +306,9 @@ def _evidence(persona: Persona, order, versions, fault) -> None:
                     fault(rule, f"{name} is no version that the utterance is labelled to state", *where)
                 elif rule in ("implied", "relative") and _key(evidence.words) not in plain:
                     fault(rule, f"{evidence.words!r} does not stand in the utterance", *where)
-                elif rule == "implied" and name in shown:
+                elif rule == "implied" and not any(_key(evidence.words) in part for part in _needed(*versions[name])):
+                    fault(rule, f"{evidence.words!r} is no form of {name}", *where)
+                elif rule == "implied" and _outright(*versions[name], hints[name], plain):
                     fault(rule, f"the utterance says {name} outright", *where)
                 elif rule == "relative":
                     problem = _relative_problem(session, index, evidence, *versions[name], name in (turn.elliptic or []))
@@ -324,6 +328,12 @@ def _evidence(persona: Persona, order, versions, fault) -> None:
                         fault(rule, f"{name} was not replaced, or it is not the assistant who repeats it", *where)
                     elif after is None or not current & set(after.states):
                         fault(rule, f"the utterance after does not correct {name}", *where)
+
+
+def _outright(fact: Fact, version: Version, hints: set[str], plain: str) -> bool:
+    """Whether a normalised text states a version by other forms than those that only imply it."""
+    anchors = tuple(_key(anchor) for anchor in version.surface.anchors)
+    return any_form(anchors, plain) and all(any_form(tuple(form for form in part if form not in hints), plain) for part in _needed(fact, version))
 
 
 def _needed(fact: Fact, version: Version) -> list[tuple[str, ...]]:

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from kiokulab.text import language_of, nfc, sentences
 LAYERS = ("live", "derived", "retired", "log")
 PAGE = ("live", "derived")  # what the eight metrics look at
 GONE = ("retired", "log")
+ROLES = ("user", "assistant")  # kinds of a memory that is a turn of a conversation
 JUDGE_EMBEDDER = "use-denoise"  # the judge's own, whatever the systems and the answerer use: else tables would not compare
 
 
@@ -42,8 +44,19 @@ def view(fact: Fact) -> FactView:
     return FactView(fact.id, tuple(VersionView.of(version.model_dump()) for version in fact.versions), fact.question.text, fact.slot)
 
 
-def split(memory: MemoryRow) -> StoredText:
-    return StoredText(memory.id, memory.layer, tuple(sentences(memory.text)))
+def split(memory: MemoryRow, before: MemoryRow | None = None) -> StoredText:
+    """A memory as a judge reads it. It goes on with the memory before where both are turns of one conversation, kept as they were
+    said: an answer then may leave out what the question was about."""
+    turns = before is not None and {memory.kind, before.kind} <= set(ROLES) and memory.created is not None and memory.created == before.created
+    return StoredText(memory.id, memory.layer, tuple(sentences(memory.text)), _day(memory.created), turns and memory.layer == before.layer)
+
+
+def _day(created: str | None) -> date | None:
+    """The day, by the memory's own clock, on which it came about. Bias: a store that keeps UTC is a day off near midnight."""
+    try:
+        return datetime.fromisoformat(created).date() if created else None
+    except ValueError:
+        return None
 
 
 def ledger_characters(persona: Persona) -> int:
@@ -75,7 +88,7 @@ def judge_unit(
     unit, route = unit or first.unit, route or first.route
     place = {"unit": unit, "persona": persona.id, "route": route}
     status, reason = store
-    stored = [split(memory) for memory in memories]
+    stored = [split(memory, before) for before, memory in zip([None, *memories], memories, strict=False)]
     rows: list[Any] = [SizeRow(
         **place, language=persona.language, ledger_characters=ledger_characters(persona), memories=len(memories), status=status, reason=reason,
         memory_characters={layer: sum(len(nfc(m.text)) for m in memories if m.layer == layer) for layer in LAYERS},

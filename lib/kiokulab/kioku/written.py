@@ -69,8 +69,21 @@ def compile_text(text: str, place: str = "source") -> Persona:
             raise source.error(number, f"a fact or a session was expected, not {plain[:60]!r}")
     if head is None:
         raise source.error(1, "the source is empty")
+    _give_forms(facts, sessions)
     return Persona(id=head[0], language=head[1], name=head[2], facts=[_fact(source, fact, head[1]) for fact in facts],
                    sessions=[SessionRecord(**session) for session in sessions])
+
+
+def _give_forms(facts: list[dict], sessions: list[dict]) -> None:
+    """The words that imply a version become forms of its value parts that the version before did not have: whoever keeps the
+    utterance that says a version keeps one of its forms (the audit holds the edition to that)."""
+    versions = {f"{fact['id']}.{v['n']}": (fact, i) for fact in facts for i, v in enumerate(fact["versions"])}
+    for evidence in [e for session in sessions for turn in session["turns"] for e in turn.implied or []]:
+        if evidence.version not in versions:
+            continue  # the audit names it
+        fact, i = versions[evidence.version]
+        parts, before = fact["versions"][i]["values"], fact["versions"][i - 1]["values"] if i else []
+        fact["versions"][i]["values"] = [part if part in before else list(dict.fromkeys([*part, evidence.words])) for part in parts]
 
 
 def _cells(text: str) -> list[str]:

@@ -1,7 +1,7 @@
 """What "next Thursday" or 来週の木曜 can mean on the day it is said. English and Japanese, standard library only.
 
 People differ about "next Thursday" said on a Monday (this week's or the week after): both readings are given, so that a
-label is refused only where no reader would agree with it.
+label is refused, and a date missed, only where no reader would agree with it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,33 @@ def resolve(words: str, said_on: date) -> set[str]:
         if found:
             return found
     return set()
+
+
+# Words of a text that name a day by the day they are said on. A weekday alone is left out: "on Fridays" and 金曜 are habits far
+# more often; so are spans ("in May"), whose months and years are no days.
+_LEAD = r"(?:this coming|this|next|last|a week on|a week from|the coming|on|by|until|till|from|since)"
+_WEEKS_JA = "今週|来週|再来週|先週|先々週|今度|次|この前"
+_MONTHS_JA = "今月|来月|再来月|先月"
+_AFTER_DAY = r"(?=[,.;:!?)]|$| (?:at|and|is|it|it's|was|for|from|to|with|so|i|i'm|we|but|then|instead|now|because|if|when|in the)\b)"
+_NUMBER_JA = "[0-9]{1,2}|[一二三四五六七八九十]{1,3}"
+_DAY_WORDS = re.compile(
+    r"(?<![a-z])(?:" + "|".join(sorted((re.escape(w) for w in _PLAIN if w.isascii()), key=len, reverse=True)) + r")(?![a-z])"
+    rf"|(?<![a-z]){_LEAD} {_EN_DAY}(?: week)?(?![a-z]| of\b)|(?<![a-z])(?:in )?{_N} (?:day|week)s?(?:' time|'s time)?(?: ago| from now| from today)?(?![a-z])"
+    rf"|(?<![a-z])the \d{{1,2}}(?:st|nd|rd|th)(?: of (?:this|next|last) month|{_AFTER_DAY})"
+    r"|(?:" + "|".join(sorted((w for w in _PLAIN if not w.isascii() and len(w) > 1 and w != "あす"), key=len, reverse=True)) + ")"
+    rf"|(?:{_WEEKS_JA})の?[{_DAYS_JA}]曜日?|(?:{_NUMBER_JA})(?:日|週間)(?:後|前)|(?:{_MONTHS_JA})の?(?:{_NUMBER_JA})日"
+    r"|(?<![0-9月年])[0-9]{1,2}日(?=[のは、。]|に(?![0-9一二三四五六七八九十何])|から|まで|です|だ|$)")
+
+
+def find(text: str, said_on: date) -> list[tuple[int, int, tuple[str, ...]]]:
+    """(start, end, dates) of the words of a normalised text that name a day relative to the one they are said on; `dates` are
+    the days that they can mean, in order. Linear in the length of the text."""
+    result = []
+    for match in _DAY_WORDS.finditer(text):
+        meant = tuple(sorted(day for day in resolve(match[0], said_on) if len(day) == 10))
+        if meant:
+            result.append((*match.span(), meant))
+    return result
 
 
 def _day(said_on: date, days: int) -> str:
