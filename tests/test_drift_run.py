@@ -55,3 +55,19 @@ def test_bad_input_ends_with_two_before_anything_starts(tmp_path, repository):
         )
         assert done.returncode == 2 and word in done.stderr, done.stdout + done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.timeout(300)
+def test_a_system_that_needs_a_model_is_replayed_too_and_is_plumbing(tmp_path, repository):
+    profile = tmp_path / "small.yml"
+    profile.write_text("language: en\nsize: 30\nbootstrap: 50\n")
+    system = f"{repository}/tests/fixtures/systems/asks_a_model.py:AsksAModel"
+    call = ["run", "drift", "--profile", str(profile), "--system", system]
+    done = kiokulab(*call, outputs=tmp_path / "out", repository=repository)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (path.parent for path in (tmp_path / "out").rglob("calls.sqlite") if "units" not in path.parts)
+    found = json.loads((folder / "metrics.json").read_text())
+    assert found["plumbing"] is True and "no published row" in found["comparable"][0]
+    assert f"[{found['arm']}]" in done.stdout
+    checked = kiokulab("verify", str(folder), outputs=tmp_path / "out", repository=repository)
+    assert checked.returncode == 0, checked.stdout + checked.stderr

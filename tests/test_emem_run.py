@@ -57,3 +57,15 @@ def test_the_command_line_knows_the_parameters_of_every_track():
     for track in ("kioku", "drift", "emem", "verdict"):
         missing = set(params_class(track).model_fields) - set(OPTIONS) - UNDECIDING - {"track"}
         assert not missing, f"{track}: add {missing} to OPTIONS, and to the export line of the Makefile"
+
+
+@pytest.mark.timeout(300)
+def test_a_system_that_needs_a_model_is_asked_the_four_axes_and_is_plumbing(tmp_path, repository):
+    system = f"{repository}/tests/fixtures/systems/asks_a_model.py:AsksAModel"
+    done = run(tmp_path, "run", "emem", "--system", system)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (path for path in tmp_path.glob("emem/v0.1/*/*") if path.parent.name != "reference-lexical")
+    assert json.loads((folder / "metrics.json").read_text())["plumbing"] is True and f"[{folder.parent.name}]" in done.stdout
+    assert json.loads((folder / "receipt.json").read_text())["cost"]["plumbing"] is True and (folder / "calls.sqlite").is_file()
+    assert "no result" in (folder / "report.html").read_text()
+    assert run(tmp_path, "verify", str(folder)).returncode == 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +101,33 @@ def test_plain_papermill_runs_all_four_and_the_run_verifies(tmp_path):
     assert analyze.printed(metrics) in shown
     assert all(cell.execution_count for cell in executed.cells if cell.cell_type == "code")
     assert (folder / "report.html").stat().st_size > 10_000 and len(list((folder / "figures").glob("*.png"))) == 3
+
+
+def names_taken_from_the_kit(path):
+    """(module, attribute) for every `module.attribute` in a notebook whose module is imported from the kit."""
+    cells = json.loads(path.read_text())["cells"]
+    trees = [ast.parse(re.sub(r"(?m)^[%!].*$", "", "".join(cell["source"]))) for cell in cells if cell["cell_type"] == "code"]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    modules = {
+        alias.asname or alias.name: (node.module, alias.name)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kiokulab")
+        for alias in node.names
+    }
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            yield *modules[node.value.id], node.attr
+
+
+def test_every_name_that_a_notebook_takes_from_the_kit_is_there(repository):
+    taken = {name for path in (repository / "notebooks").rglob("*.ipynb") for name in names_taken_from_the_kit(path)}
+    assert len(taken) > 80
+    missing = []
+    for module, name, attribute in sorted(taken):
+        try:
+            owner = importlib.import_module(f"{module}.{name}")
+        except ModuleNotFoundError:
+            owner = getattr(importlib.import_module(module), name)
+        if not hasattr(owner, attribute) and not isinstance(owner, type):
+            missing.append(f"{module}.{name}.{attribute}")
+    assert not missing

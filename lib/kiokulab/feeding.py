@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from kiokulab import embed, metering, units
+from kiokulab.errors import InputError
+from kiokulab.params import Params
 from kiokulab.systems.base import Turn
 
 
@@ -51,3 +53,11 @@ def feed_units(
         )
         metering.settle(session, outcome, planned, place)
     return outcome
+
+
+def was_plumbing(kind: type[Params], parameters: Mapping[str, Any]) -> bool:
+    """Whether a run with these parameters (of a `kind`) had its system fed by the built-in model."""
+    try:
+        return metering.is_plumbing(kind().model_copy(update=dict(parameters)))
+    except InputError:  # a system that this checkout does not know: read from its file, it called no model
+        return False

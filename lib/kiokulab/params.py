@@ -77,7 +77,16 @@ class Params(BaseModel):
         return {name: value for name, value in self.model_dump(mode="json").items() if name not in UNDECIDING}
 
 
-class KiokuParams(Params):
+class ModelParams(Params):
+    """What a track has whose memory systems may ask a language model."""
+
+    model: str = Field(default="extractive", min_length=1, description="language model that a memory system calls: extractive (built in, plumbing), or a name at the endpoint")
+    endpoint: str = Field(default="https://openrouter.ai/api/v1", description="base URL of the OpenAI-compatible endpoint of live runs")
+    budget_usd: float = Field(default=0.0, ge=0, description="dollars that a live run may cost; 0 = none given, and a live run asks for one")
+    concurrency: int = Field(default=8, ge=1, description="model calls under way at once")
+
+
+class KiokuParams(ModelParams):
     """Parameters of the kioku track (KiokuBench)."""
 
     personas: int = Field(default=0, ge=0, description="how many personas; 0 = all, n = the first n taken alternately from the languages")
@@ -91,10 +100,6 @@ class KiokuParams(Params):
     budget_tokens: int = Field(default=1000, ge=1, description="tokens of context that the answerer may read")
     floor: float = Field(default=0.01, gt=0, le=1, description="lowest value of a pillar in the index")
     bootstrap: int = Field(default=2000, ge=0, description="bootstrap samples of an interval")
-    model: str = Field(default="extractive", min_length=1, description="language model that a memory system calls: extractive (built in, plumbing), or a name at the endpoint")
-    endpoint: str = Field(default="https://openrouter.ai/api/v1", description="base URL of the OpenAI-compatible endpoint of live runs")
-    budget_usd: float = Field(default=0.0, ge=0, description="dollars that a live run may cost; 0 = none given, and a live run asks for one")
-    concurrency: int = Field(default=8, ge=1, description="model calls under way at once")
 
 
 # --- tracks and places ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ it asked. No language model takes part. Generated worlds, vocabularies and progr
 """
 
 from kiokulab.drift.params import DriftParams as PARAMS  # noqa: N811 - the name that params.track_module looks for
-from kiokulab.drift.params import default_systems, describe_system
+from kiokulab.drift.params import default_systems, describe_system, system_model
 
 __all__ = [
     "ANCHORS",
@@ -18,6 +18,8 @@ __all__ = [
     "TRACK",
     "default_systems",
     "describe_system",
+    "judging_models",
+    "system_model",
 ]
 
 TRACK = "drift"
@@ -26,3 +28,8 @@ RULES_VERSION = 1  # bumped whenever a number could change
 EDITION = "v0.1"
 ANCHORS = ("oracle", "mute", "chance", "whole")  # stand beside every table
 DEFAULT_SYSTEMS = ("oracle", "mute", "chance", "curated", "whole", "grep", "tfidf", "vector")
+
+
+def judging_models(params: PARAMS) -> list[str]:
+    """None: every reply is graded by arithmetic."""
+    return []

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,8 @@ class Graded:
     failed: dict[str, str]
     planned: list[str]
     digests: dict[str, str]
+    sizes: dict[str, tuple[str, int]] = field(default_factory=dict)  # world -> (language, tested facts)
+    plumbing: bool = False  # the system was fed by the built-in model: its figures are no result
 
     @property
     def complete(self) -> bool:
@@ -94,8 +96,9 @@ def load(folder: Path | str) -> Graded:
             receipts[row["unit"]] = row
         else:
             tasks.append(row)
-    planned, digests = [], {}
+    planned, digests, sizes = [], {}, {}
     for _, row in iterate_jsonl(folder / "dataset.jsonl"):
+        sizes[row["name"]] = row["language"], row["spec"].get("size", 0)
         planned.append(row["name"])
         digests[row["name"]] = row["digest"]
     failed = units.failed(folder / "units" / "2-ingest") if (folder / "units" / "2-ingest").is_dir() else {}
@@ -109,7 +112,16 @@ def load(folder: Path | str) -> Graded:
         dict(sorted(failed.items())),
         planned,
         digests,
+        sizes,
+        _plumbing(folder),
     )
+
+
+def _plumbing(folder: Path) -> bool:
+    from kiokulab.drift.params import DriftParams
+    from kiokulab.feeding import was_plumbing
+
+    return was_plumbing(DriftParams, _parameters(folder))
 
 
 # --- pooling ------------------------------------------------------------------------------------------------------
@@ -346,6 +358,7 @@ def metrics(graded: Graded, seed: int = 1, resamples: int = 2000) -> dict[str, A
             "problems": dict(sorted(problems.items())),
             "worlds": receipts,
             "comparable": comparable(graded),
+            **({"plumbing": True} if graded.plumbing else {}),
             "units": {"planned": len(graded.planned), "finished": len(graded.receipts), "failed": graded.failed},
         }
     )
@@ -370,10 +383,19 @@ ROWS = {
 
 def comparable(graded: Graded) -> list[str]:
     """Which published row a figure may be set beside, and why not exactly; a sentence a world."""
+    if graded.plumbing:
+        return ["no published row: the system was fed by the built-in model, which copies sentences. It is no result"]
     result = []
     for world, digest in graded.digests.items():
         public = PUBLIC.get(digest)
-        if public is None:
+        language, size = graded.sizes.get(world, ("", 0))
+        near = f"{size}-seed1" if language == "en" else ""
+        if public is None and graded.system in ROWS and near in PUBLIC.values():
+            result.append(
+                f"{world}: no published figure is of this world. The nearest is the row {ROWS[graded.system]!r} of "
+                f"{near}: as many facts, but other sentences, the embedder bge-small-en-v1.5 and another adapter"
+            )
+        elif public is None:
             result.append(f"{world}: no published figure; the world is not one of the public benchmark's")
         elif graded.system in ("grep", "curated", "whole", "chance", "tfidf"):
             result.append(
@@ -455,7 +477,7 @@ def line(found: Row) -> dict[str, Any]:
     """One line of the ladder, as printed."""
     cells = {family["family"]: family["pass_rate"] for family in found["families"]}
     return {
-        "system": found["arm"],
+        "system": f"[{found['arm']}]" if found.get("plumbing") else found["arm"],
         "score": f"{found['score']:.0f}",
         "scenarios": f"{found['family_points']:.0f}",
         "signal": f"{found['signal_score']:.0f}",

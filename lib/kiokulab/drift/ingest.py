@@ -455,14 +455,16 @@ def run_unit(unit: dict) -> dict:
 
 
 def _connected(unit: dict, script: Script, stack: ExitStack) -> Bridge:
-    from kiokulab import embed, meter, systems
+    from kiokulab import embed, meter, metering, systems
 
     workdir = Path(unit["folder"]) / "stores" / units.file_name(unit["unit"])
     shutil.rmtree(workdir, ignore_errors=True)
     if not os.environ.get("KIOKULAB_KEEP_STORES"):
         stack.callback(shutil.rmtree, workdir, ignore_errors=True)
-    described, endpoint = systems.describe(unit["system"], unit["settings"]), None
-    if described["embeddings"]:
+    described, endpoint = systems.describe(unit["system"], unit["settings"]), unit.get("endpoint")
+    if endpoint is not None:  # of a system that asks a language model
+        metering.begin(endpoint)
+    elif described["embeddings"]:
         endpoint = stack.enter_context(meter.serve_embeddings(embed.get(unit["embedder"]))).endpoint(unit["unit"])
     settings = dict(unit["settings"])
     if "embedder" in described["settings"]:
@@ -484,6 +486,8 @@ def run(folder: Path | str, params: Any) -> list[dict[str, Any]]:
     """Step 2: every world of the run through the system; contexts.jsonl and events.jsonl. A row for each world.
 
     Raises UnitsFailed after writing what there is, where a world failed."""
+    from kiokulab.feeding import feed_units
+
     folder = Path(folder)
     if params.system != TRANSCRIPT and params.system not in ARM_NAMES:
         from kiokulab import systems
@@ -511,14 +515,8 @@ def run(folder: Path | str, params: Any) -> list[dict[str, Any]]:
         }
         for name in worlds
     ]
-    outcome = units.run_units(
-        "kiokulab.drift.ingest:run_unit",
-        planned,
-        folder / "units" / "2-ingest",
-        params.jobs,
-        params.engine,
-        params.scheduler,
-        params.unit_timeout_s,
+    outcome = feed_units(
+        folder, params, "2-ingest", "kiokulab.drift.ingest:run_unit", planned, params.settings.get("embedder")
     )
     for key in ("contexts", "events"):
         write_jsonl(folder / f"{key}.jsonl", units.assemble(folder / "units" / "2-ingest", key))

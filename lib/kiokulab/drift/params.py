@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 
 from kiokulab.errors import InputError
 from kiokulab.files import sha256_file
-from kiokulab.params import Params, root
+from kiokulab.params import ModelParams, root
 
 TRANSCRIPT = "transcript"  # the name of the system whose replies a file brings
 ARM_NAMES = (
@@ -26,7 +26,7 @@ ARM_NAMES = (
 )  # as in arms.py, without importing it
 
 
-class DriftParams(Params):
+class DriftParams(ModelParams):
     """Parameters of the drift track (KnowledgeDrift)."""
 
     track: str = Field(default="drift", pattern=r"^[a-z][a-z0-9_]*$", description="name of the track")
@@ -73,6 +73,8 @@ class DriftParams(Params):
         """As in `Params`; a file stands for itself by its content, not by where it lies, and a transcript that this
         system does not answer from (an anchor beside it) decides nothing."""
         values = super().deciding()
+        if system_model(self) is None:  # it decides nothing then, and an arm beside a live run is the arm of any other run
+            del values["model"], values["endpoint"]
         answering = self.system.strip().lower() == TRANSCRIPT
         if not answering:
             values["transcript"] = ""
@@ -106,6 +108,11 @@ def default_systems(params: DriftParams) -> tuple[str, ...]:
     from kiokulab.drift import ANCHORS, DEFAULT_SYSTEMS
 
     return (TRANSCRIPT, *ANCHORS) if params.transcript else DEFAULT_SYSTEMS
+
+
+def system_model(params: DriftParams) -> str | None:
+    """The language model that the run's memory system calls; None where it calls none."""
+    return params.model if describe_system(params.system).get("model") == "required" else None
 
 
 def describe_system(name: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@
               companion text that says the same in other words must not be called a conflict
   receipt     {"status", "problems", "not_bound"} of the first write's receipt; no time and no key is in it
   not_applicable  operation -> reason, where a memory system behind the bridge lacks one
+  plumbing    true, and only there then: the system was fed by the built-in model; the table has it in [brackets]
 Wall times are no part of it: they are in latency.json.
 """
 
@@ -101,6 +102,7 @@ def load(folder: Any, params: Any) -> tuple[list[dict[str, Any]], dict[str, Any]
     """(transcript rows, transcript head, metrics) of a run folder."""
     import json
 
+    from kiokulab import metering
     from kiokulab.emem import generate
     from kiokulab.files import read_jsonl
 
@@ -108,7 +110,8 @@ def load(folder: Any, params: Any) -> tuple[list[dict[str, Any]], dict[str, Any]
     transcript = json.loads((folder / "transcript.json").read_bytes())
     dataset, _ = generate.read(folder)
     checked = _receipt_check(transcript, dataset.items, params.pinned_key)
-    return rows, transcript, {**metrics(rows, checked, transcript["not_applicable"]), "read_path": transcript["read_path"], "failures": transcript["failures"]}
+    found = {**metrics(rows, checked, transcript["not_applicable"]), "read_path": transcript["read_path"], "failures": transcript["failures"]}
+    return rows, transcript, {**found, **({"plumbing": True} if metering.is_plumbing(params) else {})}
 
 
 def run(folder: Any, params: Any) -> list[dict[str, Any]]:
@@ -158,5 +161,6 @@ def summary(folders: Any) -> str:
         found = json.loads((folder / "metrics.json").read_bytes())
         card, unique = found["scorecard"], found["unique"]
         cells = [f"{card[axis]['correct']}/{card[axis]['items']}" for axis in ("retrieval_accuracy", "test_time_learning", "long_range_understanding", "conflict_resolution")]
-        lines.append(f"{folder.parent.name:24} {found['read_path']:16} {cells[0]:>10} {cells[1]:>9} {cells[2]:>10} {cells[3]:>9} {card['longmemeval_topline']:>8.4f} {unique['k']:>5}/{unique['n']:<4}")
+        name = f"[{folder.parent.name}]" if found.get("plumbing") else folder.parent.name
+        lines.append(f"{name:24} {found['read_path']:16} {cells[0]:>10} {cells[1]:>9} {cells[2]:>10} {cells[3]:>9} {card['longmemeval_topline']:>8.4f} {unique['k']:>5}/{unique['n']:<4}")
     return "\n".join(lines)

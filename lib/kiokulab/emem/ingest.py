@@ -100,10 +100,11 @@ def run(folder: Any, params: Any) -> list[dict[str, Any]]:
     from kiokulab import units
     from kiokulab.files import dumps, write_atomic, write_jsonl
     from kiokulab.errors import UnitsFailed
+    from kiokulab.feeding import feed_units
 
     where = folder / "units" / "2-ingest"
     job = {"unit": "all", "folder": str(folder), "params": params.model_dump(mode="json")}
-    outcome = units.run_units("kiokulab.emem.ingest:ingest_unit", [job], where, 1, params.engine, params.scheduler, params.unit_timeout_s)
+    outcome = feed_units(folder, params, "2-ingest", "kiokulab.emem.ingest:ingest_unit", [job], None)
     if outcome.failed:
         raise UnitsFailed(outcome.failed, "No score was made of it. Mend the responder and run the same command again.")
     (found,) = [json.loads(path.read_bytes()) for path in units.finished(where)]
@@ -118,7 +119,6 @@ def run(folder: Any, params: Any) -> list[dict[str, Any]]:
 
 def ingest_unit(unit: dict[str, Any]) -> dict[str, Any]:
     """Start what has to be answered from, drive it, and return rows, events and the transcript's head."""
-    import tempfile
     from contextlib import ExitStack
     from pathlib import Path
 
@@ -138,7 +138,7 @@ def ingest_unit(unit: dict[str, Any]) -> dict[str, Any]:
 
                 store: Any = responder.FileStore(embedder=embed.get(params.embedder) if params.system == "reference-search" else None)
             else:
-                store = stack.enter_context(_bridge(params, stack.enter_context(tempfile.TemporaryDirectory(prefix="kiokulab-"))))
+                store = _bridge(params, unit.get("endpoint"), stack)
                 reasons = store.reasons
             url = stack.enter_context(serve(responder.build(store, key_seed=REFERENCE_SEED, clock=lambda: FIXED_TIME)))
         with Responder(url, params.tools, params.timeout_s) as client:
@@ -148,18 +148,20 @@ def ingest_unit(unit: dict[str, Any]) -> dict[str, Any]:
             "url": params.url or "loopback", "not_applicable": dict(sorted(reasons.items()))}
 
 
-def _bridge(params: Any, workdir: str) -> Any:
-    from contextlib import contextmanager
+def _bridge(params: Any, endpoint: str | None, stack: Any) -> Any:
+    """A memory system as a `responder.Store`, open until `stack` is closed. `endpoint`: the meter's, of a system that
+    asks a language model."""
+    import tempfile
 
-    from kiokulab import embed, meter, systems
+    from kiokulab import embed, meter, metering, systems
     from kiokulab.emem.bridge import WHEN, SystemStore, check_usable
 
-    @contextmanager
-    def opened() -> Any:
-        adapter = systems.adapter(params.system)
-        with meter.serve_embeddings(embed.get(params.embedder), "emem") as served:
-            with systems.connect(params.system, params.settings, space="emem", workdir=workdir, endpoint=served.endpoint("all"), when=WHEN) as system:
-                check_usable(system)
-                yield SystemStore(system, frozenset(system.capabilities))
-
-    return opened()
+    workdir = stack.enter_context(tempfile.TemporaryDirectory(prefix="kiokulab-"))
+    if endpoint is not None:
+        metering.begin(endpoint)
+    else:
+        endpoint = stack.enter_context(meter.serve_embeddings(embed.get(params.embedder), "emem")).endpoint("all")
+    held = systems.connect(params.system, params.settings, space="emem", workdir=workdir, endpoint=endpoint, when=WHEN)
+    system = stack.enter_context(held)
+    check_usable(system)
+    return SystemStore(system, frozenset(system.capabilities))

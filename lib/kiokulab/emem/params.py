@@ -10,7 +10,7 @@ from pydantic import Field
 
 from kiokulab.errors import InputError
 from kiokulab.files import sha256_file
-from kiokulab.params import Params
+from kiokulab.params import ModelParams
 
 REFERENCE = {
     "reference-lexical": "our reference responder without a search model: the client's lexical fallback is what ranks",
@@ -19,7 +19,7 @@ REFERENCE = {
 EXTERNAL = "responder"  # a responder that somebody else runs, at `url`
 
 
-class EmemParams(Params):
+class EmemParams(ModelParams):
     """Parameters of the emem track (emem-membench)."""
 
     track: str = Field(default="emem", pattern=r"^[a-z][a-z0-9_]*$", description="name of the track")
@@ -34,6 +34,8 @@ class EmemParams(Params):
     def deciding(self) -> dict[str, Any]:
         """As in `Params`; a dataset stands for itself by its content, not by where it lies."""
         values = super().deciding()
+        if system_model(self) is None:  # it decides nothing then, and an arm beside a live run is the arm of any other run
+            del values["model"], values["endpoint"]
         if self.system == EXTERNAL and not self.url:
             raise InputError("system 'responder' needs a url", "parameter url", "make emem URL=http://127.0.0.1:5051")
         if self.system != EXTERNAL:
@@ -46,6 +48,11 @@ class EmemParams(Params):
             # upstream decides "sample" or "full" by the file's name, so the name decides a printed field too
             values["dataset_is_named_sample"] = str(path).endswith("sample-longmemeval.jsonl")
         return values
+
+
+def system_model(params: EmemParams) -> str | None:
+    """The language model that the run's memory system calls; None where it calls none."""
+    return params.model if describe_system(params.system).get("model") == "required" else None
 
 
 def describe_system(name: str) -> dict[str, Any]:

@@ -103,10 +103,13 @@ def beside(params: Any) -> list[dict[str, Any]]:
 
 
 def conditions(folder: Path, params: Any) -> list[dict[str, Any]]:
+    from kiokulab import metering
+
     dataset, head = generate.read(folder)
     transcript = json.loads((folder / "transcript.json").read_bytes())
     said = {
         "responder": f"{params.system} at {transcript['url']}" + ("" if params.url else ": the kit's reference responder, which is not emem"),
+        **({"plumbing": "the system was fed by the built-in model, which copies sentences: no result"} if metering.is_plumbing(params) else {}),
         "read path": transcript["read_path"], "items": f"{len(dataset.items)} from {dataset.source}, sha256 {dataset.sha256[:16]}…",
         "provenance by name": f"{dataset.provenance_by_name} (the original's rule: the file's name alone)", "provenance by content": dataset.provenance_by_content,
         "paths that several ids share": "; ".join(f"{path}: {', '.join(ids)}" for path, ids in head["collisions"].items()) or "none",

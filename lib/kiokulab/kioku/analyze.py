@@ -672,13 +672,10 @@ def _beside(place: Path, folder: Path, mine: Sequence[Row], params: Any):
 
 def _plumbing(parameters: Mapping[str, Any]) -> bool:
     """Whether a run with these parameters had its system fed by the built-in model."""
-    from kiokulab import metering
+    from kiokulab.feeding import was_plumbing
     from kiokulab.params import KiokuParams
 
-    try:
-        return metering.is_plumbing(KiokuParams().model_copy(update=dict(parameters)))
-    except InputError:  # a system that this checkout does not know: read from its file, it called no model
-        return False
+    return was_plumbing(KiokuParams, parameters)
 
 
 def parameters(folder: str | Path) -> dict[str, Any]:
