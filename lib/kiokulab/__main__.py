@@ -98,7 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     longmemeval.add_argument("--data", help="path of a file to check")
     contract = command("contract", contract_command, "test an adapter against the contract")
     contract.add_argument("--system")
-    command("systems", systems_command, "list the memory systems")
+    listing = command("systems", systems_command, "list the memory systems, or say everything about one")
+    listing.add_argument("--system")
     system = command("system", system_command, "make a memory system's own environment")
     system.add_argument("name")
     reproduce = command("reproduce", reproduce_command, "compute the published figures again")
@@ -420,13 +421,16 @@ def contract_command(options: argparse.Namespace) -> int:
 
 
 def systems_command(options: argparse.Namespace) -> int:
-    """One line a system."""
+    """The table of all systems, in the width of the terminal, or all about the one in SYSTEM."""
     systems = importlib.import_module("kiokulab.systems")
-    print(f"{'system':<20} {'version':<12} {'fed by':<10} {'dates':<8} {'model':<9} installed")
-    for name in systems.names():
-        row = systems.describe(name)
-        print(f"{row['name']:<20} {row['version'] or '':<12} {row['feeds']:<10} {row['dates']:<8} {row['model']:<9} {'yes' if row['installed'] else 'no, made on first use'}")
-    print(f"not built yet: {', '.join(systems.NOT_BUILT)}")
+    catalogue = importlib.import_module("kiokulab.systems.catalogue")
+    width = shutil.get_terminal_size((120, 24)).columns
+    if options.system:
+        print(catalogue.detail(options.system, width))
+        return 0
+    print(catalogue.table([catalogue.row_of(name) for name in systems.names()], width))
+    rest = catalogue.not_built(width)
+    print(f"{chr(10) + rest if rest else ''}\n\nmake systems SYSTEM=<name> says everything about one; make system-<name> makes its environment now")
     return 0
 
 

@@ -183,6 +183,12 @@ def resolve(text: str) -> Resolution:
     return Resolution(name, note)
 
 
+def not_built_name(text: str) -> str | None:
+    """The known system without an adapter that a typed text names exactly; None where it names none."""
+    found = {_plain(name): name for name in NOT_BUILT if name not in adapters()}
+    return found.get(_plain(text))
+
+
 def adapter(name: str) -> Adapter:
     """Where the system of a resolved name lies."""
     if name.startswith(BY_SETTINGS):
@@ -219,18 +225,21 @@ def describe(name: str, settings: dict[str, Any] | None = None) -> dict[str, Any
 
     Keys: name, version, package, lock_digest (None without a lock), source_digest (of the adapter's file), feeds,
     dates, model, embeddings, capabilities (sorted), keeps, settings (defaults with `settings` over them), environment
-    (its name under .envs/, or None), installed. Raises InputError for a setting that the system does not know.
+    (its name under .envs/, or None), installed. Raises InputError for a setting that the system does not know and, where
+    `settings` are given (a run's, even if there are none in them), where this machine lacks what the adapter says it needs.
     """
     from kiokulab.systems import environments
 
     where = adapter(name)
-    made = _make(where, settings)
+    one = made(where, settings)
+    if settings is not None and (lack := one.missing()):
+        raise InputError(lack, f"SYSTEM={where.name}", "Nothing was started")
     from kiokulab.worker import facts
 
     return {
-        **facts(made),
+        **facts(one),
         "name": where.name,
-        "version": locked_version(where.lock, made.package) if where.lock else made.version(),
+        "version": locked_version(where.lock, one.package) if where.lock else one.version(),
         "lock_digest": sha256_file(where.lock) if where.lock else None,
         "source_digest": sha256_file(where.file),
         "environment": where.environment,
@@ -238,7 +247,8 @@ def describe(name: str, settings: dict[str, Any] | None = None) -> dict[str, Any
     }
 
 
-def _make(where: Adapter, settings: dict[str, Any] | None) -> Any:
+def made(where: Adapter, settings: dict[str, Any] | None = None) -> Any:
+    """The adapter, made and not opened. Raises InputError for a setting that it does not know."""
     try:
         return load_class(where)(**{**(where.preset or {}), **(settings or {})})
     except ValueError as error:

@@ -21,6 +21,8 @@ class Agent(System):
     """
 
     name = "agent"
+    licence = "the agent's own"
+    needs = "a file of settings, and the agent"
     keeps = "some"
     model = "optional"
     # command: what gets a session; ask: what gets a question and prints the answer (none: no search). In both, {workdir}, {home},

@@ -172,6 +172,12 @@ class System:
     keeps : what stays in the store of what is fed, by design: ``all``, ``some`` (it replaces, drops or rewrites) or
         ``none`` (it stores nothing of it). The contract tests ask no more of a system than this.
     package : the distribution in `<name>.lock` whose version is the system's; empty for the kit's own baselines.
+    licence : the system's own licence, by its SPDX name, or in words for a service; empty for the kit's own (MIT).
+    forgets : by what `forget` takes away, of ``query``, ``ids`` and ``all``; asked only where it is declared.
+    listing : why the store cannot be listed; empty where `dump` lists it.
+    needs : what a person must have beside the environment, in words: an account, Node.js, a clone.
+
+    The last four are read by `make systems` and `make doctor` and decide no result.
     """
 
     name: str = ""
@@ -183,12 +189,20 @@ class System:
     settings: dict[str, Any] = {}
     keeps: str = "all"
     package: str = ""
+    licence: str = ""
+    forgets: tuple[str, ...] = ("query", "ids", "all")
+    listing: str = ""
+    needs: str = ""
 
     def __init__(self, **settings: Any):
         unknown = sorted(set(settings) - set(self.settings))
         if unknown:
             raise ValueError(f"{self.name}: unknown setting {unknown[0]!r}; it knows {sorted(self.settings)}")
         self.config: dict[str, Any] = {**self.settings, **settings}
+
+    def missing(self) -> str | None:
+        """What this machine lacks for these settings, and what to do: asked before anything starts. None where all is there."""
+        return None
 
     # life cycle
     def version(self) -> str:

@@ -56,6 +56,8 @@ class ByteRover(System):
 
     name = "byterover"
     package = "npm:byterover-cli"
+    licence = "Elastic-2.0"
+    needs = "Node.js 20 or newer, with npm"
     feeds = "session"
     dates = "text"  # there is no argument for a date
     model = "required"

@@ -36,6 +36,8 @@ class LangMemStore(System):
 
     name = "langmem-store"
     package = "langmem"
+    licence = "MIT"
+    forgets = ("ids", "all")
     feeds = "session"
     dates = "clock"
     embeddings = True

@@ -67,6 +67,9 @@ class McpServer(System):
     """The server that the settings describe. Usually given as ``SYSTEM=mcp:<file.yml>``, whose keys these settings are."""
 
     name = "mcp"
+    licence = "the server's own"
+    needs = "a file of settings, and the server"
+    forgets = ("query",)
     keeps = "some"
     model = "optional"
     # command: list, or url: text, with `token_from` naming the environment variable that holds a bearer token, or
@@ -93,6 +96,7 @@ class McpServer(System):
             raise ValueError("mcp: feeds is session, pair or utterance, and dates is native, text or none")
         self.feeds, self.dates = self.config["feeds"], self.config["dates"]
         self.capabilities = frozenset(verb for verb in ("search", "forget") if verb in tools)
+        self.listing = "" if "dump" in tools else self.config["dump_reason"] or "the settings name no tool that lists what is stored"
 
     def version(self) -> str:
         return self.config["version"] or "unknown"
@@ -194,7 +198,7 @@ class McpServer(System):
 
     def dump(self) -> list[Memory]:
         if "dump" not in self.config["tools"]:
-            raise Unsupported("dump", self.config["dump_reason"] or "the server has no tool that lists what is stored")
+            raise Unsupported("dump", self.listing)
         rows = self._entries("dump")
         return [
             Memory(str(row.get("id", f"e{number:06d}")), row["text"], created=row.get("created"))
@@ -228,6 +232,8 @@ class Sepiace(McpServer):
     """sepiace: one tool, `memory`, with one text; its server decides what the text asks of it. Its store cannot be listed."""
 
     name = "sepiace"
+    licence = "hosted service"
+    needs = "an account and its sign-in"
     model = "none"
     settings = {
         **McpServer.settings,

@@ -35,6 +35,8 @@ class Mem0Verbatim(System):
 
     name = "mem0-verbatim"
     package = "mem0ai"
+    licence = "Apache-2.0"
+    forgets = ("ids", "all")
     feeds = "session"
     dates = "clock"
     embeddings = True
@@ -148,6 +150,18 @@ class Mem0Verbatim(System):
         return {id: f"m{number:06d}" for number, (id,) in enumerate(rows, 1)}
 
 
+def swallowed(reply: Any) -> str | None:
+    """Why Mem0 takes a model's reply for "there is nothing to remember" and says nothing; None where it says so, or the reply holds
+    a list. What it cannot parse at all it logs itself."""
+    if not isinstance(reply, str) or not reply.strip():
+        return "the model's reply holds no words"
+    try:
+        said = json.loads(reply, strict=False)
+    except (ValueError, RecursionError):
+        return None
+    return "the model's reply is JSON without `memory`" if isinstance(said, dict) and "memory" not in said else None
+
+
 class Mem0(Mem0Verbatim):
     """`add(..., infer=True)`, Mem0's default: a language model takes facts out of the messages, and only they are stored."""
 
@@ -157,6 +171,18 @@ class Mem0(Mem0Verbatim):
     # threshold 0.1 is Mem0's own. Its 2000 tokens for a reply cut long sessions in the middle of their JSON, which Mem0 then drops
     settings = {"threshold": 0.1, "collection": "memories", "max_tokens": 16000}
     infer = True
+
+    def open(self, space: str, workdir: str, endpoint: str | None = None) -> None:
+        super().open(space, workdir, endpoint)
+        generate = self.memory.llm.generate_response
+
+        def heard(*arguments: Any, **options: Any) -> Any:
+            reply = generate(*arguments, **options)
+            if why := swallowed(reply):
+                self._complaints.lines.append(f"SWALLOWED mem0: {why}: {str(reply)[:200]!r}")
+            return reply
+
+        self.memory.llm.generate_response = heard
 
     def llm_config(self) -> dict[str, Any]:
         return {"max_tokens": self.config["max_tokens"]}

@@ -22,6 +22,8 @@ class Supermemory(System):
     """Each session is one document, which the service makes memories of; they are listed with what became of them."""
 
     name = "supermemory"
+    licence = "hosted service"
+    needs = "an account and its key"
     feeds = "session"
     dates = "native"
     keeps = "some"
