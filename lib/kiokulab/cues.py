@@ -94,11 +94,11 @@ CANNOT_HAVE = re.compile(r"(?:can't|cannot|can not|never|don't|doesn't|do not|do
 _OVER = (r"(?:scrapped|cancell?ed|called off|axed|dropped|discontinued|abandoned|abolished|terminated|shelved|ditched|sold|stolen|rehomed|given (?:up|away|back)|disbanded|dissolved|closed(?: down)?|shut(?: down)?|withdrawn|deactivated|disabled|revoked|void|invalid|expired|over|finished|"
          r"history|gone|dead|done with|a thing of the past|behind me|off the table|out of the picture|out of date)")
 LEFT_FOR = re.compile(r"^ (?:an?|one|two|three|four|\d+|some|several|another|the|my|our|yet another)(?: \w+)? (?:messages?|notes?|voicemails?|texts?|emails?|reviews?|tips?|keys?|word)\b")  # "left Ann two messages" leaves nobody
-OTHER_SUBJECT = re.compile(r", (?!(?:it|that|this|they|which|who|he|she|we|and|but|so|all|both|now|then|my|our|the)\b)[a-z]+ (?:is|are|was|were)\b")  # ", hours are all over"
+OTHER_SUBJECT = re.compile(r", (?!(?:it|that|this|they|which|who|he|she|we|and|but|so|all|both|now|then|my|our|the)\b)[a-z]+(?:'s| is| are| was| were)\b")  # ", hours are all over", ", Thursday's gone"
 OWN_OBJECT = re.compile(r" (?:the|an?|any|my|his|her|its|their|our|much|enough)\b")  # "never had the right umbrella" denies the umbrella
 EVENT_JA = re.compile(r"(?:^|[、。])(?:今日|きょう|本日|今朝|昨日|きのう|おととい|一昨日|先日|さっき)[はも、]")  # 今日は宮下内科の日でした tells a day, no former state
 PREMISE_JA = re.compile(r"(?:から|ので)、")  # what comes before it is given, whatever is weighed after it
-MINE_AFTER_ALL_JA = re.compile(r"(?:が|けど|けれど)、(?:わたし|私|僕|ぼく|俺|おれ|自分)(?:は|には)(?:あれ|それ|これ)")  # 家内は好きですが、わたしはあれが苦手で
+MINE_AFTER_ALL_JA = re.compile(r"(?:が|けど|けれど)、(?:わたし|私|僕|ぼく|俺|おれ|自分)(?:は|には)(?:あれ|それ|これ)|うち(?:に|で)も(?:い|あ|飼|育)")  # 家内は好きですが、わたしはあれが苦手で
 ENDED_AFTER = re.compile(
     rf"^[^.;:。]{{0,70}}?(?<!i )(?<!we )\b(?:(?:was|were|is|are|'s|has been|have been|had been|got|been) (?:all |now |finally |permanently |unfortunately )?{_OVER}|(?:has|have|had) (?:ended|died|closed down|shut down|folded|expired|lapsed|fallen through|stopped|come to an end|cleared up|disappeared)|"
     r"came to an end|come to nothing|came to nothing|came back negative|went missing|ran away|(?:is|are|was) off(?=[.,;]|$)|fell through|didn't work out|fell apart|(?:died|folded|lapsed|expired|disbanded|passed away|ended|broke down for good|closed down|shut down)(?= |,|\.|$)|stopped being|ceased to be|split up|broke up|parted ways)\b")
@@ -117,6 +117,7 @@ UNREAL = re.compile(
     r"turned down|rejected|decided against|looked into|looking into|look(?:s|ed|ing)? at getting|almost|nearly (?:moved|got|bought|took|chose|went)|was going to|were going to|wish(?:es|ed)? (?:i|we|to|they|it)|hop(?:e|es|ing) (?:to|for|that)|suggested|recommended|proposed|offered)\b|"
     r"検討|迷って|てみたい|(?:た|だ)ほうがいいか|(?:た|だ)らどう|変えないこと|据え置き|冗談|考え中|を考えて|か考えて|悩(?:んで|む|み)|見送[っり]|却下|断った|変えずに|変えなかった|噂|うわさ|夢を見た|(?:できる|可能|いい|どう|いく|ある)か(?:聞|尋|問|どうか|確認|調べ)|"
     r"しようか|ようかな|ようかと|[らろ]うかな|たらいいな|たらなあ|れたらいい|もし[^。]{2,30}(?:たら|なら|れば)|候補|気になっている|(?:勧め|すすめ|薦め|提案さ)られ(?!て)|提案され(?!て)")
+ANOTHER_TOPIC_JA = re.compile("(?:それ|これ|あれ|そこ)は")  # 6人のチームで、それは長いかも
 MAYBE_AFTER = re.compile("かもしれ|かも(?:と|ね|$|。)|[うくるすつむ]かな(?:あ|と|$|。)")
 # a fact that is a plan itself is not made unreal by hopes
 HOPES = re.compile(r"\b(?:hop(?:e|es|ing) (?:to|for|that))\b")

@@ -591,7 +591,7 @@ class RuleReading:
             return "denied"
         if cues.PARTED_BEFORE.search(narrow) and cues.PARTED_AFTER.search(after) or self._ended(narrow, after, part) or cues.ENDED_JA.search(cues.NO_END_JA.sub("", rest)):
             return "replaced" if older else "denied"
-        if not older and (self._unreal(text, end, part) or cues.MAYBE_AFTER.search(re.split("[、。]", after)[0])):
+        if not older and (self._unreal(text, end, part) or cues.MAYBE_AFTER.search(cues.ANOTHER_TOPIC_JA.split(re.split("[、。]", after)[0])[0])):
             return "denied"
         if not older and not newer:
             if any(not (m[0].startswith("never") and m.start() >= end and cues.OWN_OBJECT.match(text[m.end():])) for m in cues.DENIED.finditer(text)) and not cues.says_now(text):
@@ -624,7 +624,7 @@ class RuleReading:
 
     def _predicate(self, text: str, end: int) -> str:
         """What a Japanese sentence says of a value that ends at `end`: up to the end of its clause."""
-        return re.split(r"。|が、|で、|けど|けれど|のに(?![はも])|から、|ので、|し、|て、", text[end:end + 200])[0]
+        return re.split(r"。|が、|で、|けど|けれど|のに(?![はも])|から、|(?<=[だす])から(?!は)|でさ、|でね、|ので、|し、|て、", text[end:end + 200])[0]
 
     def _topic_ended(self, text: str, part: _Part) -> bool:
         """Whether another clause says that what the fact is about is over: ジムはやめました."""

@@ -113,7 +113,9 @@ _ME_JA = re.compile("私(?!事|服|立|鉄|物)|僕|俺|自分|うち(?:は|の(
 _FAVOUR = re.compile("くれ|くださ|下さ|勧め|すすめ|紹介|誘|教えてもら|譲ってもら")
 _CLEFT_JA = re.compile(rf"(?:の|な人|人)は、?(?:[^、。]{{0,8}}の)?(?P<p>{_JA_PEOPLE})(?:さん|ちゃん|くん|たち)?(?:だけ|一人)?(?=だ|です|である|で、|なん|らしい|みたい|。|$)")
 _NO_OWNING_JA = re.compile("影響|勧め|すすめ|薦め|紹介|誘い|付き添い|付き合い|お下がり|代わり|ため|手伝い|都合|看病|介護|世話|送り|迎え|お迎え|おかげ|お陰|頼み|提案|教え|希望|意見|話|付添|頃|ころ|とき|時|手作り|作|淹れ|握|運転")
-_HONORIFIC = re.compile(rf"(?P<n>[{KANJI}{KATAKANA}ー]{{1,6}}|[ぁ-ん]{{2,4}}(?=さん|くん|ちゃん))(?:さん|くん|ちゃん|君|先輩|様|氏|先生)(?P<role>の|は|が|も|って|によると)")
+# after the end of a clause another person may come in: 息子はノルウェーにいて、向こうの同僚が
+_NEXT_CLAUSE_JA = re.compile(r"(?:まして|いて|して|んで|なら|たら|ので|けど|けれど|(?<=[だすたいる])から|(?<=[すだるた])が|(?<=[いるただ])し)、")
+_HONORIFIC = re.compile(rf"(?P<full>(?P<n>[{KANJI}{KATAKANA}ー]{{1,6}}|[ぁ-ん]{{2,4}}(?=さん|くん|ちゃん))(?:さん|くん|ちゃん|君|先輩|様|氏|先生))(?P<role>の|は|が|も|って|によると)")
 _NO_HONORIFIC = {"お客", "皆", "奥", "娘", "息子", "歯医者", "医者", "たくさ", "みな", "お母", "お父", "大家", "なに", "おば", "おじ", "お子", "生協", "業者", "店員"}
 _SURNAMES = ("佐藤 鈴木 高橋 田中 伊藤 渡辺 山本 中村 小林 加藤 吉田 山田 佐々木 山口 松本 井上 木村 林 清水 山崎 森 池田 橋本 阿部 石川 山下 中島 石井 小川 前田 岡田 長谷川 藤田 後藤 近藤 村上 遠藤 青木 坂本 斎藤 斉藤 "
              "福田 太田 西村 藤井 金子 岡本 藤原 三浦 中野 中川 原田 松田 竹内 小野 田村 中山 和田 石田 森田 上田 原 内田 柴田 酒井 宮崎 横山 高木 安藤 宮本 大野 小島 工藤 谷口 今井 高田 増田 丸山 杉山 村田 大塚 新井 小山 平野 藤本 河野 上野 野口 武田 松井 千葉 菅原 岩崎 木下 久保 佐野 野村 松尾 市川 菊地 杉本 古川 大西 島田 水野 桜井 渡部 吉川 山内 西田 飯田 菊池 西川 北村 五十嵐 安田 川口 平田 関 本田 中田 川崎 本間 浜田 大久保 服部 樋口 川村 田口").split()
@@ -295,8 +297,10 @@ _SHE = re.compile(r"(?<=[a-z] )(?P<n>[A-Z][a-zà-þ]+)(?=, (?:who|he|she)(?:'s)?
 
 
 def _japanese(text: str, known: set[str], anchors: Sequence[str], spans: Sequence[tuple[int, int]], user: set[str], at: int | None) -> bool:
+    quoted = [m.span() for m in re.finditer("「[^「」]*」", text) if not any(m.start() < e and s < m.end() for s, e in spans)] if spans else []
+
     def inside(match: re.Match) -> bool:
-        return any(s < match.end() and match.start() < e for s, e in spans)
+        return any(s < match.end() and match.start() < e for s, e in [*spans, *quoted])  # whom somebody speaks of owns nothing here
 
     pets = any(a in ("犬", "猫", "ペット", "愛犬", "愛猫") for a in anchors)
     mentions: list[tuple[int, int, str]] = []
@@ -322,6 +326,8 @@ def _japanese(text: str, known: set[str], anchors: Sequence[str], spans: Sequenc
             return True  # 囲碁を習っているのは父だ
     for match in _HONORIFIC.finditer(text):
         name = match["n"]
+        if match["full"] in _WORD_TO_PERSON:
+            continue  # おじいちゃん is a person of the first list
         if not inside(match) and not any(name in one or one in name for one in user) and name not in _WORD_TO_PERSON and name not in _NO_HONORIFIC and not any(name in a for a in anchors):
             mentions.append((match.start(), match.end(), match["role"]))
     for match in _BARE_NAME_JA.finditer(text):
@@ -347,6 +353,6 @@ def _japanese(text: str, known: set[str], anchors: Sequence[str], spans: Sequenc
             topic = max((a for a in mine if a < at), default=None)
             if topic is None or topic < start and re.search("が、|けど、|けれど、|し、|。", plain[topic:start]):
                 return True  # a topic of the user before it stays the sentence's topic; one after it takes over
-        elif not mine:
+        elif not mine and not _NEXT_CLAUSE_JA.search(text[at:start]):
             return True
     return False
