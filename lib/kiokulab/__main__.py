@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     command("bench", bench_command, "measure the kit's own speed")
     clean = command("clean", clean_command, "take away caches and runs that did not finish (ALL=1: every run, .venv and .envs too)")
     clean.add_argument("--all", action="store_true")
-    doctor = command("doctor", doctor_command, "say what this machine has and what is missing")
+    doctor = command("doctor", doctor_command, "say what this machine has, what is missing, and the command that mends it")
     doctor.add_argument("--dependencies", action="store_true", help="only whether this Python has the packages of pyproject.toml")
     return parser
 
@@ -536,23 +536,13 @@ def doctor_command(options: argparse.Namespace) -> int:
     """What the kit needs, and whether it is here."""
     if options.dependencies:
         return _check_dependencies()
-    import importlib.util
-    import platform
+    from kiokulab import doctor
 
-    from kiokulab.params import root
-    from kiokulab.units import cores
-
-    free = shutil.disk_usage(root()).free / 1e9
-    rows = [("Python", platform.python_version(), sys.version_info >= (3, 11)), ("cores", str(cores()), True)]
-    rows += [("disk free", f"{free:.0f} GB", free > 3)]
-    for name in ("git", "make"):
-        rows.append((name, shutil.which(name) or "missing", shutil.which(name) is not None))
-    for name, use in (("papermill", "runs the notebooks"), ("distributed", "ENGINE=dask"), ("sentence_transformers", "EXTRAS=embeddings"), ("uv", "environments of systems")):
-        there = importlib.util.find_spec(name) is not None
-        rows.append((name, f"{'there' if there else 'not there'} ({use})", there or name in ("distributed", "sentence_transformers")))
-    for name, text, good in rows:
-        print(f"{'ok ' if good else 'BAD'} {name:<22} {text}")
-    return 0 if all(good for _, _, good in rows) else 2
+    here = Path.cwd()  # make starts it in the checkout that is meant, which the installed kit may not be
+    root = here if (here / "pyproject.toml").is_file() and (here / "lib" / "kiokulab").is_dir() else Path(__file__).resolve().parents[2]
+    findings = doctor.checks(root)
+    print(doctor.shown(findings, shutil.get_terminal_size((120, 24)).columns))
+    return 2 if any(one.state == doctor.BAD for one in findings) else 0
 
 
 def _check_dependencies() -> int:
