@@ -1,20 +1,26 @@
 """From a figure to the item, its verdict, the stored memory, the utterance and the ledger fact, and back.
 
 `Explorer` reads one finished run once and answers from indexes: `items` lists what a metric counted, `case` follows one of them
-forward, `of_utterance`, `of_memory` and `of_fact` lead back. All of it is plain data; `panel` draws widgets around it, and
-`html` the same without any. The second question is answered from memory (1,000 personas: milliseconds).
+forward, `of_utterance`, `of_memory` and `of_fact` lead back, and `at` shows the same run on another of its routes. All of it is
+plain data; `panel` draws widgets around it, and `fallback` the same without any. The second question is answered from memory
+(1,000 personas: milliseconds); what the answerer read stays on the disk and is read one row at a time.
 
 The kioku track has the whole way. For the other tracks an item leads to its question, its verdict and why, and to the rows of
 the run about it.
+
+`python -m kiokulab.explore` (make explore) opens the notebook in JupyterLab; VOILA=1 serves it as a page, without code.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
+import os
 import re
+import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +41,7 @@ KINDS = {
     "language_mismatch": {"other language": "a stored sentence in another language than the conversation's"},
 }
 RIGHT, UNJUDGED = "as it should be", "not judged"
+BY_SENTENCE = ("noise", "language_mismatch")  # long lists, made when they are first asked for
 
 
 @functools.lru_cache(maxsize=8)
@@ -59,8 +66,28 @@ def runs(root: str | Path) -> list[dict[str, str]]:
     return [found[name] for name in sorted(found)]
 
 
+class Kept:
+    """Rows of a JSON-lines file that stay on the disk, found by key: `file.get(key)` reads one line. The file is held open, so that
+    it may be moved meanwhile. InputError where a line is torn; a file that is not there has no rows."""
+
+    def __init__(self, path: Path, key: Any):
+        self.places: dict[Any, tuple[int, int]] = {}
+        self.file, at = None, 0
+        if path.is_file():
+            self.file = open(path, "rb")  # noqa: SIM115 (as long as this object)
+            with open(path, "rb") as lines:
+                for (_, row), line in zip(iterate_jsonl(path), lines):
+                    self.places[key(row)] = (at, len(line))
+                    at += len(line)
+
+    def get(self, key: Any) -> dict[str, Any] | None:
+        place = self.places.get(key)
+        return None if place is None else json.loads(os.pread(self.file.fileno(), place[1], place[0]))
+
+
 class Explorer:
-    """One run, indexed. Raises InputError where the folder holds no finished run or a file is torn."""
+    """One run, indexed, seen on one of its routes (the headline's, unless `at` is asked for another). Raises InputError where the
+    folder holds no finished run or a file is torn."""
 
     def __init__(self, folder: str | Path):
         self.folder, receipt = Path(folder), read_receipt(folder)
@@ -69,36 +96,71 @@ class Explorer:
         self.track, self.system, self.run = receipt.track, receipt.system, receipt.run
         self.name = f"{receipt.system} · {receipt.edition} · {receipt.run[:6]}"
         self.metrics_file = json.loads((self.folder / "metrics.json").read_bytes())
-        self.list: list[dict[str, Any]] = []
+        self.route, self.routes = "", [""]
+        self._on: dict[str, Explorer] = {}
+        if self.track == "kioku":
+            self._load_kioku()
+        self._index()
+
+    def at(self, route: str) -> "Explorer":
+        """The same run on another of its `routes`; its files are not read again. InputError for a route that it has not."""
+        if route == self.route:
+            return self
+        if route not in self.routes:
+            raise InputError(f"this run has no route {route!r}", str(self.folder), f"It has {', '.join(self.routes)}")
+        if route not in self._on:
+            other = copy.copy(self)
+            other.route = route
+            other._index()
+            self._on[route] = other
+        return self._on[route]
+
+    # --- lists ---------------------------------------------------------------------------------------------------
+
+    def _index(self) -> None:
+        self._on[self.route] = self
         self._figures: dict[str, dict[str, int]] = {}
-        (self._index_kioku if self.track == "kioku" else self._index_plain)()
-        self.by_id = {item["id"]: item for item in self.list}
+        self._by_id: dict[str, dict[str, Any]] = {}
         self._groups: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
-        for item in self.list:
+        self._late: set[str] = set()
+        if self.track == "kioku":
+            for name, unit in self._here():
+                self._add(self._facts_of(name, unit))
+            self._late = {metric for metric in BY_SENTENCE if any(True for name, unit in self._here() for _ in self._sentences_of(name, unit, metric))}
+        else:
+            self._add(self._plain_items())
+        self.metrics = [*dict.fromkeys(metric for metric, *_ in self._groups), *(m for m in BY_SENTENCE if m in self._late)]
+        self.languages = sorted({language for *_, language in self._groups} - {""})
+
+    def _add(self, items: Iterable[dict[str, Any]]) -> None:
+        for item in items:
+            self._by_id[item["id"]] = item
             for kind in (item["kind"], "every failure" if item["good"] is False else None, "everything"):
                 if kind is not None:
                     for language in {item["language"], ""}:
                         self._groups[item["metric"], kind, language].append(item)
 
-    # --- lists ---------------------------------------------------------------------------------------------------
+    def _fill(self, metric: str) -> None:
+        if metric in self._late:
+            self._late.discard(metric)
+            for name, unit in self._here():
+                self._add(self._sentences_of(name, unit, metric))
 
-    @property
-    def metrics(self) -> list[str]:
-        """Metrics that have items, in order of first appearance."""
-        return list(dict.fromkeys(item["metric"] for item in self.list))
-
-    @property
-    def languages(self) -> list[str]:
-        return sorted({item["language"] for item in self.list} - {""})
+    def item(self, item_id: str) -> dict[str, Any] | None:
+        """The item of an id, or None."""
+        self._fill(item_id.partition(":")[0])
+        return self._by_id.get(item_id)
 
     def kinds(self, metric: str) -> dict[str, int]:
         """Kind -> how many items of the metric: every failure first, then each kind of it, what is as it should be, all."""
+        self._fill(metric)
         counts = {kind: len(rows) for (m, kind, language), rows in self._groups.items() if m == metric and language == ""}
         return {kind: counts[kind] for kind in sorted(counts, key=lambda k: (k != "every failure", k in (RIGHT, UNJUDGED), k == "everything", k))}
 
     def items(self, metric: str, kind: str = "every failure", language: str = "") -> Sequence[dict[str, Any]]:
         """Items of a metric: [{'id', 'metric', 'kind', 'good', 'unit', 'persona', 'language', 'fact', 'about', 'text'}]; `good` is
         None where the judge did not answer. An unknown name gives no item."""
+        self._fill(metric)
         return self._groups.get((metric, kind, language), [])
 
     def figure(self, metric: str) -> dict[str, Any]:
@@ -114,41 +176,45 @@ class Explorer:
 
     # --- kioku ---------------------------------------------------------------------------------------------------
 
-    def _index_kioku(self) -> None:
+    def _load_kioku(self) -> None:
         from kiokulab.kioku import analyze
 
         self.analyze = analyze
         rows, personas, events, _ = analyze.load(self.folder)
         self.personas = {p.id: p for p in personas}
         self.units = {u.name: u for u in analyze.units_of(rows, personas)}
-        self.route = self.metrics_file["route"]
+        self.route, self.routes = self.metrics_file["route"], list(self.metrics_file["by_route"])
         self.memories: dict[str, dict[str, dict]] = defaultdict(dict)
         for _, memory in iterate_jsonl(self.folder / "memories.jsonl"):
             self.memories[memory["unit"]][memory["id"]] = memory
-        self.contexts = {(c["unit"], c["fact"]): c for _, c in iterate_jsonl(self.folder / "contexts.jsonl")} if (self.folder / "contexts.jsonl").exists() else {}
+        self.contexts = Kept(self.folder / "contexts.jsonl", lambda row: (row["unit"], row["fact"]))
         self.calls: dict[str, list[dict]] = defaultdict(list)
         for event in events:
             if event["op"] in ("ingest", "forget"):
                 self.calls[event["unit"]].append(event)
         self.sentences = {name: {r["id"]: r for r in unit.sentences} for name, unit in self.units.items()}
         self.facts = {p.id: {f.id: f for f in p.facts} for p in personas}
-        for name, unit in self.units.items():
-            if unit.route == self.route:
-                self._items_of(name, unit)
 
-    def _items_of(self, name: str, unit: Any) -> None:
+    def _here(self) -> Iterable[tuple[str, Any]]:
+        return ((name, unit) for name, unit in self.units.items() if unit.route == self.route)
+
+    def _facts_of(self, name: str, unit: Any) -> Iterable[dict[str, Any]]:
         person, facts = unit.persona, self.facts[unit.persona.id]
         for metric, fact_id, hit in unit.items("page"):
             fact = facts[fact_id]
             good = None if hit is None else hit if metric in self.analyze.HIGHER else not hit
-            self.list.append(self._item(metric, person, name, fact_id, good, self._kind(metric, unit, fact, good), fact.slot, fact.versions[-1].text))
-        for row in unit.sentences:
-            if row["layer"] in self.analyze.SCOPES["page"] and not unit.unreadable:
+            yield self._item(metric, person, name, fact_id, good, self._kind(metric, unit, fact, good), fact.slot, fact.versions[-1].text)
+
+    def _sentences_of(self, name: str, unit: Any, metric: str) -> Iterable[dict[str, Any]]:
+        for row in () if unit.unreadable else unit.sentences:
+            if row["layer"] not in self.analyze.SCOPES["page"]:
+                continue
+            if metric == "noise":
                 good = bool(row["states"]) if row["judged"] else None
-                self.list.append(self._item("noise", person, name, row["id"], good, RIGHT if good else UNJUDGED if good is None else "noise", row["memory"], row["text"]))
-                if row["language"] != "und":
-                    good = row["language"] == person.language
-                    self.list.append(self._item("language_mismatch", person, name, row["id"], good, RIGHT if good else "other language", row["memory"], row["text"]))
+                yield self._item(metric, unit.persona, name, row["id"], good, RIGHT if good else UNJUDGED if good is None else "noise", row["memory"], row["text"])
+            elif row["language"] != "und":
+                good = row["language"] == unit.persona.language
+                yield self._item(metric, unit.persona, name, row["id"], good, RIGHT if good else "other language", row["memory"], row["text"])
 
     @staticmethod
     def _item(metric: str, person: Any, unit: str, what: str, good: bool | None, kind: str, about: str, text: str) -> dict[str, Any]:
@@ -179,7 +245,7 @@ class Explorer:
         ledger      [{'fact', 'version', 'text', 'from', 'until'}], and `forget` where it is to be forgotten
         context     texts that the answerer read
         """
-        item = self.by_id.get(item_id)
+        item = self.item(item_id)
         if item is None:
             raise InputError(f"this run has no item {item_id!r}", str(self.folder))
         number = {"metric": item["metric"], **self.figure(item["metric"])}
@@ -241,7 +307,7 @@ class Explorer:
 
     def of_fact(self, unit: str, fact: str) -> list[dict[str, Any]]:
         """Items of every metric about one fact."""
-        return [self.by_id[f"{m}:{unit}:{fact}"] for m in self.metrics if f"{m}:{unit}:{fact}" in self.by_id]
+        return [item for m in self.metrics if (item := self._by_id.get(f"{m}:{unit}:{fact}")) is not None]
 
     def of_utterance(self, unit: str, turn: str) -> dict[str, Any]:
         """{'utterance', 'facts': ids of what it states or is about, 'items', 'memories' that show them, 'change' of the store}."""
@@ -279,24 +345,24 @@ class Explorer:
 
     # --- the other tracks ----------------------------------------------------------------------------------------
 
-    def _index_plain(self) -> None:
+    def _plain_items(self) -> Iterable[dict[str, Any]]:
         rows = read_jsonl(self.folder / "judgements.jsonl")
         if self.track == "drift":
             for n, r in enumerate(r for r in rows if r["kind"] == "task"):
                 good = r["passed"] is True
                 kind = RIGHT if good else "not attempted" if r["passed"] is None else re.sub(r"\d+", "n", plain(r["why"], 80)) or "failed"
-                self._plain(r["family"], f"{r['unit']}/{r['id']}/{n}", r, good, kind, r["unit"].split("-")[0], r["family"], r["asked"])
+                yield self._plain(r["family"], f"{r['unit']}/{r['id']}/{n}", r, good, kind, r["unit"].split("-")[0], r["family"], r["asked"])
         elif self.track == "emem":
             for n, r in enumerate(rows):
-                self._plain(r["axis"], f"{r['id']}/{n}", r, bool(r["correct"]), RIGHT if r["correct"] else plain(r["why"], 60), "", r["id"], r.get("why") or "")
+                yield self._plain(r["axis"], f"{r['id']}/{n}", r, bool(r["correct"]), RIGHT if r["correct"] else plain(r["why"], 60), "", r["id"], r.get("why") or "")
         else:
             for n, r in enumerate(r for r in rows if r.get("kind") == "answer"):
                 good = None if r["verdict"] == "not_judged" else r["verdict"] == "right"
-                self._plain(r["type"], f"{r['id']}/{n}", r, good, UNJUDGED if good is None else RIGHT if good else "no answer" if r.get("missing") else "wrong", "", r["type"], str(r.get("answer") or ""))
+                yield self._plain(r["type"], f"{r['id']}/{n}", r, good, UNJUDGED if good is None else RIGHT if good else "no answer" if r.get("missing") else "wrong", "", r["type"], str(r.get("answer") or ""))
 
-    def _plain(self, metric: str, what: str, row: dict, good: bool | None, kind: str, language: str, about: str, text: Any) -> None:
-        self.list.append({"id": f"{metric}:{what}", "metric": metric, "kind": kind, "good": good, "unit": row.get("unit", ""), "persona": "", "language": language if language in ("en", "ja") else "",
-                          "fact": str(row.get("id")), "about": about, "text": str(text), "row": row})
+    def _plain(self, metric: str, what: str, row: dict, good: bool | None, kind: str, language: str, about: str, text: Any) -> dict[str, Any]:
+        return {"id": f"{metric}:{what}", "metric": metric, "kind": kind, "good": good, "unit": row.get("unit", ""), "persona": "", "language": language if language in ("en", "ja") else "",
+                          "fact": str(row.get("id")), "about": about, "text": str(text), "row": row}
 
     def _rows(self, item: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
         """Rows of the run's files that name the item's id (and unit), by file."""
@@ -334,21 +400,51 @@ def _short_rows(rows: Mapping[str, Sequence[Mapping]]) -> list[tuple[str, list[t
     return [(name, [(key, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) for key, value in row.items()]) for name, some in rows.items() for row in some[:3]]
 
 
-def side_by_side(first: Explorer, second: Explorer, item_id: str) -> str:
-    """The same case of two systems, beside one another; a system that has no such item says so."""
-    parts = []
-    for explorer in (first, second):
-        body = case_html(explorer, item_id) if item_id in explorer.by_id else "<p>This run counts no such item.</p>"
-        from markupsafe import escape
+def look_html(explorer: Explorer, unit: str, kind: str, key: str) -> str:
+    """What a case leads to, seen from its own side: an `utterance` inside its session, a stored `memory` with its sentences, a
+    `fact` inside the ledger; each with what it states and what became of that. InputError for a name that the run has not."""
+    from kiokulab.page import environment
 
-        parts.append(f'<section><h3>{escape(plain(explorer.name, 80))}</h3>{body}</section>')
-    return f'<div class="sides">{"".join(parts)}</div>'
+    person = explorer.units[unit].persona
+    steps = environment().get_template("steps.html").module
+    if kind == "fact":
+        return str(steps.of_fact(person, key))
+    back = explorer.of_utterance(unit, key) if kind == "utterance" else explorer.of_memory(unit, key)
+    lines = [line for fact in back["facts"] for line in explorer._fact(unit, fact)["ledger"]]
+    if kind == "utterance":
+        return str(steps.of_utterance({**back, "ledger": lines}, [u for u in explorer._turns(person) if u["session"] == back["utterance"]["session"]]))
+    return str(steps.of_memory({**back, "ledger": lines, "memory": back["memory"] and explorer._memory(unit, f"{key}#")}, key))
+
+
+def leads(explorer: Explorer, item_id: str) -> list[tuple[str, str, str]]:
+    """What a case leads to: [(kind, key, words)], its utterances, stored memories and facts; none on other tracks than kioku."""
+    case = explorer.case(item_id)
+    found = [("utterance", u["id"], f"{u['date']} {u['kind'].replace('_', ' ')}: {u['text']}") for u in case.get("utterances", [])]
+    found += [("memory", m["id"], m["text"]) for m in case.get("memories", [])]
+    return found + [("fact", fact, text) for fact, text in {line["fact"]: line["text"] for line in case.get("ledger", [])}.items()]
+
+
+def items_about(explorer: Explorer, unit: str, kind: str, key: str) -> list[dict[str, Any]]:
+    """The way back: items of every metric that an utterance, a stored memory or a fact has a part in."""
+    return explorer.of_fact(unit, key) if kind == "fact" else (explorer.of_utterance(unit, key) if kind == "utterance" else explorer.of_memory(unit, key))["items"]
+
+
+def side_by_side(first: Explorer, second: Explorer | None, item_id: str, missing: str = "") -> str:
+    """The same case of two systems, beside one another; a system that has no such item says so, and so does `missing` where there is
+    no second one."""
+    from markupsafe import escape
+
+    def part(explorer: Explorer) -> str:
+        body = case_html(explorer, item_id) if explorer.item(item_id) is not None else "<p>This run counts no such item.</p>"
+        return f"<section><h3>{escape(plain(explorer.name, 80))}</h3>{body}</section>"
+
+    return f'<div class="sides">{part(first)}{part(second) if second else f"<section><p>{escape(missing)}</p></section>"}</div>'
 
 
 def same_cases(first: Explorer, second: Explorer, metric: str) -> list[dict[str, Any]]:
     """Items of a metric that one of two runs has right and the other has not: [{'id', 'about', 'text', 'first', 'second'}]."""
     return [{"id": i["id"], "about": i["about"], "text": i["text"], "first": i["kind"], "second": other["kind"]}
-            for i in first.items(metric, "everything") if (other := second.by_id.get(i["id"])) is not None and other["good"] != i["good"]]
+            for i in first.items(metric, "everything") if (other := second.item(i["id"])) is not None and other["good"] != i["good"]]
 
 
 def save_note(path: str | Path, explorer: Explorer, item_id: str, note: str) -> Path:
@@ -394,83 +490,172 @@ def css() -> str:
 # --- widgets ------------------------------------------------------------------------------------------------------
 
 
-def panel(root: str | Path, notes: str | Path, *, run: str = "", metric: str = "old_version_kept", most: int = 200) -> Any:
-    """The explorer as ipywidgets: run, second run, metric, kind, language, list, case, note. InputError where there is no run."""
-    import ipywidgets as w
+def short(text: Any, longest: int = 110) -> str:
+    """One line of a list of choices."""
+    return plain(" ".join(str(text).split()), longest)
 
+
+class Panel:
+    """The explorer as ipywidgets. Every choice fills the ones after it; `box` is what a notebook shows."""
+
+    def __init__(self, found: Sequence[Mapping[str, str]], notes: str | Path, run: str, metric: str, most: int):
+        import ipywidgets as w
+
+        self.notes, self.start, self.most, self.busy = notes, metric, most, False
+        options = [(r["label"], r["folder"]) for r in found]
+        wide, style = w.Layout(width="auto"), {"description_width": "6.5em"}
+
+        def choice(name: str, options: Sequence = (), **more: Any) -> Any:
+            return w.Dropdown(options=list(options), description=name, layout=wide, style=style, **more)
+
+        self.run = choice("Run", options, value=next((folder for label, folder in options if run and run in label), options[0][1]))
+        self.beside = choice("Beside it", [("none", ""), *options], value="")
+        self.route, self.metric, self.kind = choice("Route"), choice("Metric"), choice("Kind")
+        self.language = w.ToggleButtons(options=[("all", "")], description="Language", style={"button_width": "4.5em", "description_width": "6.5em"})
+        self.items = w.Select(options=[], rows=12, description="Items", layout=wide, style=style)
+        self.look, self.about = choice("Look at"), choice("Back to")
+        self.said, self.shown, self.saved = w.HTML(), w.HTML(), w.HTML()
+        self.note = w.Textarea(placeholder="what you see in this case", rows=2, layout=wide, description="Note", style=style)
+        self.save = w.Button(description="Save case", icon="pencil", tooltip=f"append to {notes}")
+        for widget, then in ((self.run, self.fill_routes), (self.route, self.fill_metrics), (self.metric, self.fill_kinds), (self.kind, self.fill_items),
+                             (self.language, self.fill_items), (self.items, self.fill_leads), (self.beside, self.show), (self.look, self.fill_back), (self.about, self.go)):
+            widget.observe(lambda change, then=then: self.busy or then(), "value")
+        self.save.on_click(lambda _: self.keep())
+        self.fill_routes()
+        left = w.VBox([self.run, self.beside, self.route, self.metric, self.kind, self.language, self.said, self.items, self.look, self.about, self.note,
+                       w.HBox([self.save, self.saved])], layout=w.Layout(flex="1 1 22em", min_width="0", margin="0 1.5em 0 0"))
+        right = w.VBox([self.shown], layout=w.Layout(flex="2.2 1 34em", min_width="0"))
+        self.box = w.HBox([left, right], layout=w.Layout(width="100%", flex_flow="row wrap", align_items="flex-start"))
+
+    @property
+    def explorer(self) -> Explorer:
+        return open_run(self.run.value).at(self.route.value or open_run(self.run.value).route)
+
+    def put(self, widget: Any, options: Sequence, value: Any) -> None:
+        """New options and a choice among them, without asking what follows: the caller goes on."""
+        self.busy = True
+        widget.options = list(options)
+        widget.value = value  # a list that was empty before chooses nothing by itself
+        self.busy = False
+
+    def fill_routes(self) -> None:
+        """Routes of the run; the one that was chosen stays where the run has it."""
+        x, before = open_run(self.run.value), self.route.value
+        self.put(self.route, [(route or "there is one alone", route) for route in x.routes], before if before in x.routes else x.route)
+        self.fill_metrics()
+
+    def fill_metrics(self) -> None:
+        x, before, language = self.explorer, self.metric.value or self.start, self.language.value or ""
+        self.put(self.metric, [(name.replace("_", " "), name) for name in x.metrics], before if before in x.metrics else next(iter(x.metrics), None))
+        self.put(self.language, [("all", ""), *[(name, name) for name in x.languages]], language if language in x.languages else "")
+        self.fill_kinds()
+
+    def fill_kinds(self, kind: str | None = None) -> None:
+        kinds = self.explorer.kinds(self.metric.value) if self.metric.value else {}
+        self.put(self.kind, [(f"{name} ({n})", name) for name, n in kinds.items()], kind if kind in kinds else next(iter(kinds), None))
+        self.fill_items()
+
+    def fill_items(self, item_id: str | None = None) -> None:
+        rows = self.explorer.items(self.metric.value or "", self.kind.value or "", self.language.value or "")
+        f = self.explorer.figure(self.metric.value) if self.metric.value else {"k": 0, "n": 0}
+        more = f", the first {self.most} are listed" if len(rows) > self.most else ""
+        self.said.value = f"<small>The figure: {f['k']} of {f['n']}. Listed: {len(rows)} item{'' if len(rows) == 1 else 's'}{more}.</small>"
+        listed = list(rows[:self.most])
+        if item_id is not None and all(r["id"] != item_id for r in listed):
+            listed.insert(0, self.explorer.item(item_id))
+        self.put(self.items, [(short(f"{r['unit']} {r['fact']}  {r['about']}: {r['text']}"), r["id"]) for r in listed], item_id or (listed[0]["id"] if listed else None))
+        self.fill_leads()
+
+    def fill_leads(self) -> None:
+        found = leads(self.explorer, self.items.value) if self.items.value else []
+        names = {"utterance": "utterance", "memory": "stored", "fact": "ledger"}
+        self.put(self.look, [("the case", ("case", "")), *[(short(f"{names[kind]} {key}: {words}"), (kind, key)) for kind, key, words in found]], ("case", ""))
+        self.fill_back()
+
+    def fill_back(self) -> None:
+        """Where the view leads back to: the items that the utterance, memory or fact has a part in."""
+        x, (kind, key) = self.explorer, self.look.value
+        item = x.item(self.items.value) if self.items.value else None
+        back = [] if item is None or x.track != "kioku" else x.of_fact(item["unit"], item["fact"]) if kind == "case" else items_about(x, item["unit"], kind, key)
+        self.put(self.about, [(f"{len(back)} item{'' if len(back) == 1 else 's'} about it", ""), *[(short(f"{i['fact']} {i['metric'].replace('_', ' ')}: {i['kind']}"), i["id"]) for i in back]], "")
+        self.show()
+
+    def show(self) -> None:
+        x, (kind, key) = self.explorer, self.look.value
+        if not self.items.value:
+            self.shown.value = wrapped("<p>No item of this kind.</p>")
+        elif kind != "case":
+            self.shown.value = wrapped(look_html(x, x.item(self.items.value)["unit"], kind, key))
+        elif self.beside.value:
+            other = open_run(self.beside.value)
+            beside = other.at(x.route) if x.route in other.routes else None
+            self.shown.value = wrapped(side_by_side(x, beside, self.items.value, f"{other.name} was not run on route {x.route or 'of this track'}."))
+        else:
+            self.shown.value = wrapped(case_html(x, self.items.value))
+
+    def go(self) -> None:
+        """Back to another item: its metric is chosen, everything is listed, and the item in it."""
+        target = self.explorer.item(self.about.value) if self.about.value else None
+        if target is None:
+            return
+        self.put(self.metric, self.metric.options, target["metric"])
+        self.put(self.language, self.language.options, "")
+        kinds = self.explorer.kinds(target["metric"])
+        self.put(self.kind, [(f"{name} ({n})", name) for name, n in kinds.items()], target["kind"])
+        self.fill_items(target["id"])
+
+    def keep(self) -> None:
+        from markupsafe import escape
+
+        if self.items.value:
+            path = save_note(self.notes, self.explorer, self.items.value, self.note.value)
+            self.saved.value, self.note.value = f"<small>saved to {escape(str(path))}</small>", ""
+
+
+def panel(root: str | Path, notes: str | Path, *, run: str = "", metric: str = "old_version_kept", most: int = 200) -> Any:
+    """The explorer as ipywidgets: run, second run, route, metric, kind, language, list, case, what it leads to, the way back, note.
+    InputError where there is no run."""
     found = runs(root)
     if not found:
         raise InputError("there is no finished run to explore", str(root), "Make some first: make kioku")
-    options = [(r["label"], r["folder"]) for r in found]
-    start = next((folder for label, folder in options if run and run in label), options[0][1])
-    wide, style = w.Layout(width="100%"), {"description_width": "7em"}
-    first = w.Dropdown(options=options, value=start, description="Run", layout=wide, style=style)
-    second = w.Dropdown(options=[("none", ""), *options], value="", description="Beside it", layout=wide, style=style)
-    metric_box = w.Dropdown(options=[], description="Metric", layout=wide, style=style)
-    kind_box = w.Dropdown(options=[], description="Kind", layout=wide, style=style)
-    language = w.ToggleButtons(options=[("all", "")], description="Language", style={"button_width": "5em", "description_width": "7em"})
-    listed = w.Select(options=[], rows=10, description="Items", layout=wide, style=style)
-    said, shown = w.HTML(), w.HTML()
-    note = w.Textarea(placeholder="what you see in this case", rows=2, layout=wide, description="Note", style=style)
-    save = w.Button(description="Save case", icon="pencil", tooltip=f"append to {notes}")
-    saved = w.HTML()
-    busy = {"on": False}
+    made = Panel(found, notes, run, metric, most)
+    made.box.panel = made  # lives as long as its box
+    return made.box
 
-    def fill_metrics(*_: Any) -> None:
-        busy["on"] = True
-        explorer = open_run(first.value)
-        metric_box.options = explorer.metrics
-        metric_box.value = metric if metric in explorer.metrics else next(iter(explorer.metrics), None)
-        language.options = [("all", ""), *[(x, x) for x in explorer.languages]]
-        busy["on"] = False
-        fill_kinds()
 
-    def fill_kinds(*_: Any) -> None:
-        if busy["on"]:
-            return
-        busy["on"] = True
-        kinds = open_run(first.value).kinds(metric_box.value)
-        kind_box.options = [(f"{kind} ({n})", kind) for kind, n in kinds.items()]
-        kind_box.value = next(iter(kinds), None)  # a list that was empty before chooses nothing by itself
-        busy["on"] = False
-        fill_items()
+# --- opened -------------------------------------------------------------------------------------------------------
 
-    def fill_items(*_: Any) -> None:
-        if busy["on"]:
-            return
-        busy["on"] = True
-        rows = open_run(first.value).items(metric_box.value, kind_box.value or "", language.value or "")
-        said.value = f"<small>{len(rows)} items{f', the first {most} are listed' if len(rows) > most else ''}</small>"
-        listed.options = [(plain(f"{r['unit']} {r['fact']}  {r['about']}: {r['text']}", 110).replace("\n", " "), r["id"]) for r in rows[:most]]
-        listed.value = rows[0]["id"] if rows else None
-        busy["on"] = False
-        show()
 
-    def show(*_: Any) -> None:
-        if busy["on"]:
-            return
-        explorer = open_run(first.value)
-        if not listed.value:
-            shown.value = wrapped("<p>No item of this kind.</p>")
-        elif second.value:
-            shown.value = wrapped(side_by_side(explorer, open_run(second.value), listed.value))
-        else:
-            shown.value = wrapped(case_html(explorer, listed.value))
+def command(notebook: str | Path, *, voila: bool) -> list[str]:
+    """The command that opens a notebook: in JupyterLab, or by Voila as a page of its own, without code. Both listen on 127.0.0.1
+    alone and ask for a token."""
+    if not voila:
+        return [sys.executable, "-m", "jupyterlab", str(notebook)]
+    # a first look at many personas takes longer than Voila waits by default; no extension of a notebook server is needed
+    return [sys.executable, "-m", "voila", str(notebook), "--Voila.auto_token=True", "--Voila.ip=127.0.0.1", "--strip_sources=True", "--theme=light", "--template=kiokulab",
+            "--show_tracebacks=True", "--VoilaExecutor.timeout=600"]
 
-    def keep(*_: Any) -> None:
-        from markupsafe import escape
 
-        if listed.value:
-            path = save_note(notes, open_run(first.value), listed.value, note.value)
-            saved.value, note.value = f"<small>saved to {escape(str(path))}</small>", ""
+def surroundings() -> dict[str, str]:
+    """The environment of `command`: this process's, and where Voila finds the template that asks nothing of other machines."""
+    from kiokulab.page import HERE
 
-    first.observe(fill_metrics, "value")
-    metric_box.observe(fill_kinds, "value")
-    kind_box.observe(fill_items, "value")
-    language.observe(fill_items, "value")
-    listed.observe(show, "value")
-    second.observe(show, "value")
-    save.on_click(keep)
-    fill_metrics()
-    left = w.VBox([first, second, metric_box, kind_box, language, said, listed, note, w.HBox([save, saved])], layout=w.Layout(width="34%", min_width="22em"))
-    return w.HBox([left, w.VBox([shown], layout=w.Layout(width="64%"))], layout=w.Layout(width="100%", justify_content="space-between"))
+    return {**os.environ, "JUPYTER_PATH": os.pathsep.join(filter(None, [str(HERE / "jupyter"), os.environ.get("JUPYTER_PATH")]))}
+
+
+def main(name: str = "explore.ipynb") -> None:
+    """Open a notebook of the checkout; VOILA=1 in the environment serves it as a page."""
+    from kiokulab.params import root
+
+    chosen = os.environ.get("VOILA", "")
+    if chosen not in ("", "0", "1"):
+        raise InputError(f"VOILA is 1 or nothing, not {chosen!r}", "VOILA", "make explore VOILA=1")
+    os.execve(sys.executable, command(root() / "notebooks" / name, voila=chosen == "1"), surroundings())
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)

@@ -3,10 +3,10 @@
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import driver  # noqa: E402
 import runs_made  # noqa: E402
 
-from kiokulab import compare, site  # noqa: E402
+from kiokulab import compare, explore, site  # noqa: E402
 from kiokulab.files import dumps, sha256_file, write_atomic  # noqa: E402
 
 REPOSITORY = HERE.parents[1]
@@ -144,31 +144,76 @@ def test_the_comparison_page(runs, light):
     quiet(light)
 
 
-# --- the explorer in JupyterLab -----------------------------------------------------------------------------------
+# --- notebooks with widgets, in JupyterLab and as pages by Voila --------------------------------------------------
+
+
+def with_parameters(name, place, values):
+    """A copy of a notebook in `place` whose parameters have other values."""
+    notebook = json.loads((REPOSITORY / "notebooks" / name).read_bytes())
+    cell = next(c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", []))
+    lines = "".join(cell["source"]).splitlines()
+    assert {line.split(":")[0] for line in lines} >= set(values)
+    cell["source"] = "\n".join(f"{line.split(' = ')[0]} = {values[line.split(':')[0]]!r}" if line.split(":")[0] in values else line for line in lines)
+    (place / name).write_text(json.dumps(notebook))
+    return place / name
 
 
 @contextlib.contextmanager
-def lab(runs, place):
-    """JupyterLab on a copy of the explorer whose first parameter is the runs' folder."""
-    notebook = json.loads((REPOSITORY / "notebooks" / "explore.ipynb").read_bytes())
-    cell = next(c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", []))
-    source = "".join(cell["source"])
-    cell["source"] = source.replace('root: str = ""', f"root: str = {str(runs)!r}")
-    (place / "explore.ipynb").write_text(json.dumps(notebook))
-    port = driver.free_port()
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={port}", "--IdentityProvider.token=", "--ServerApp.password=", "--allow-root", f"--ServerApp.root_dir={place}",
-               "--LabApp.news_url=", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--ServerApp.disable_check_xsrf=True"]
-    server = subprocess.Popen(command, cwd=place, stdout=subprocess.DEVNULL, stderr=open(place / "lab.log", "wb"), env={**os.environ, "JUPYTER_CONFIG_DIR": str(place / "config")})
+def served(notebook, how):
+    """A notebook in JupyterLab ("lab") or by Voila, opened as `make explore` opens it but for the token; yields its address."""
+    place, port = notebook.parent, driver.free_port()
+    more = {"lab": ["--no-browser", f"--port={port}", "--IdentityProvider.token=", "--ServerApp.password=", "--allow-root", f"--ServerApp.root_dir={place}",
+                    "--LabApp.news_url=", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--ServerApp.disable_check_xsrf=True"],
+            "voila": ["--no-browser", f"--port={port}"]}[how]
+    disabled = place / "config" / "labconfig" / "page_config.json"  # no question about news in front of what is looked at
+    disabled.parent.mkdir(parents=True)
+    disabled.write_text(json.dumps({"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}))
+    with open(place / "server.log", "wb") as log:
+        command = [part for part in explore.command(notebook, voila=how == "voila") if "token" not in part]
+        server = subprocess.Popen([*command, *more], cwd=place, stdout=subprocess.DEVNULL, stderr=log,
+                                  env={**explore.surroundings(), "JUPYTER_CONFIG_DIR": str(place / "config")})
     try:
         for _ in range(300):
-            with contextlib.suppress(OSError):
-                urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://127.0.0.1:{port}/api", timeout=2)
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2):
                 break
             time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}" + (f"/lab/tree/{notebook.name}?reset" if how == "lab" else "/")
     finally:
         server.terminate()
         server.wait(20)
+
+
+def ready(b, address, how):
+    """Open the page, run all cells where that is the reader's part, and wait for the widgets."""
+    b.open(address)
+    if how == "lab":
+        b.one(".jp-Notebook .jp-Cell", 120)
+        wait(lambda: b.script("return !!document.querySelector('.jp-Notebook-ExecutionIndicator[data-status=\"idle\"]')"), 120, "the kernel is idle")
+        b.script("document.querySelector('.jp-Notebook .jp-Cell').click()")
+        b.click(b.one("[data-command='notebook:restart-run-all']"))
+        with contextlib.suppress(AssertionError):
+            b.click(b.one(".jp-Dialog-button.jp-mod-accept", 10))
+        for toggle in ("[data-id='filebrowser'].lm-mod-current", ):  # room for the page itself
+            with contextlib.suppress(AssertionError):
+                b.click(b.one(toggle, 2))
+    b.one(".widget-select select", 180)
+    wait(lambda: b.script("return document.querySelectorAll('.widget-select select option').length"), 60, "the list is filled")
+
+
+def shot(b, name):
+    """A screenshot with the explorer's upper edge at the top of the window."""
+    b.script("document.querySelector('.widget-dropdown').scrollIntoView()")
+    time.sleep(0.4)
+    b.screenshot(SHOTS / name)
+
+
+def panel(b):
+    return b.script("return [...document.querySelectorAll('.widget-html-content')].map(e => e.innerText).join('\\n')")
+
+
+def press(b, text):
+    assert b.script("""const e = [...document.querySelectorAll('.widget-toggle-button, .widget-button')].find(e => e.textContent.trim() === arguments[0]);
+        if (e) e.click(); return !!e""", text), f"no button {text!r}"
 
 
 def choose(browser, label, text):
@@ -176,7 +221,7 @@ def choose(browser, label, text):
     done = browser.script("""
         const box = [...document.querySelectorAll('.widget-dropdown')].find(b => b.querySelector('label')?.textContent.trim() === arguments[0]);
         const select = box.querySelector('select');
-        const option = [...select.options].find(o => o.textContent.includes(arguments[1]));
+        const option = [...select.options].find(o => o.textContent.replaceAll("\u00a0", " ").includes(arguments[1]));
         if (!option) return [...select.options].map(o => o.textContent).join('|');
         select.value = option.value; select.dispatchEvent(new Event('change', {bubbles: true})); return true;""", label, text)
     assert done is True, f"{label}: no option with {text!r}: {done}"
@@ -190,31 +235,35 @@ def wait(condition, seconds=60, what=""):
     return got
 
 
-def test_the_explorer_in_jupyterlab(runs, tmp_path):
-    with lab(runs, tmp_path) as address, driver.browser(size=(1500, 1100)) as b:
-        b.open(f"{address}/lab/tree/explore.ipynb?reset")
-        b.one(".jp-Notebook .jp-Cell", 120)
-        wait(lambda: b.script("return !!document.querySelector('.jp-Notebook-ExecutionIndicator[data-status=\"idle\"]')"), 120, "the kernel is idle")
-        b.script("document.querySelector('.jp-Notebook .jp-Cell').click()")
-        b.click(b.one("[data-command='notebook:restart-run-all']"))
-        with contextlib.suppress(AssertionError):
-            b.click(b.one(".jp-Dialog-button.jp-mod-accept", 10))
-        b.one(".widget-select select", 180)
-        wait(lambda: b.script("return document.querySelectorAll('.widget-select select option').length"), 60, "the list is filled")
-
-        def panel():
-            return b.script("return [...document.querySelectorAll('.widget-html-content')].map(e => e.innerText).join('\\n')")
-
+@pytest.mark.parametrize("how", ["voila", "lab"])
+def test_the_explorer(runs, tmp_path, how):
+    """Store-everything, "old version kept", a case, its utterance, its ledger fact, back to another item; Japanese; two systems."""
+    notebook = with_parameters("explore.ipynb", tmp_path, {"root": str(runs)})
+    with served(notebook, how) as address, driver.browser(size=(1500, 1100)) as b:
+        ready(b, address, how)
         choose(b, "Run", "store-everything")
-        choose(b, "Metric", "old_version_kept")
-        wait(lambda: "old version kept" in panel() and "Verdict and why" in panel(), 60, "a case is shown")
-        said = panel()
-        assert all(word in said for word in ("Stored memory", "Utterance", "Ledger", "states f"))
-        b.script("document.querySelector('.widget-select').scrollIntoView()")
-        b.screenshot(SHOTS / "explorer.png")
+        choose(b, "Metric", "old version kept")
+        wait(lambda: "✗ old version kept" in panel(b) and "Verdict and why" in panel(b), 60, "a case is shown")
+        said = panel(b)
+        assert all(word in said for word in ("Stored memory", "Utterance", "Ledger", "states f")) and "The figure: 40 of 40" in said
         assert b.script("return document.title") != "owned" and "<script>document.title='owned'</script>" in said
-        b.script("[...document.querySelectorAll('.widget-toggle-button')].find(e => e.textContent.trim() === 'ja').click()")
+        shot(b, f"explorer-{how}.png")
+        choose(b, "Look at", "utterance s")
+        wait(lambda: "Its session" in panel(b), 60, "the utterance in its session")
+        assert b.script("return document.querySelectorAll('.walk .step.here').length") == 1 and "Facts it states or is about" in panel(b)
+        shot(b, f"explorer-{how}-utterance.png")
+        choose(b, "Look at", "ledger f")
+        wait(lambda: b.script("return document.querySelectorAll('.walk tr.here').length") == 2, 60, "both versions of the fact in the ledger")
+        shot(b, f"explorer-{how}-ledger.png")
+        choose(b, "Back to", "recall")
+        wait(lambda: "as it should be" in panel(b) and "Number" in panel(b) and "recall" in panel(b), 60, "the same fact's item of another metric")
+        choose(b, "Metric", "old version kept")
+        press(b, "ja")
         wait(lambda: b.script("return [...document.querySelectorAll('.widget-select select option')].every(o => o.textContent.startsWith('ja-'))"), 60, "Japanese alone is listed")
         choose(b, "Beside it", "replace-similar")
         wait(lambda: b.script("return document.querySelectorAll('.sides > section').length >= 2"), 60, "two systems side by side")
-        b.screenshot(SHOTS / "explorer-two.png")
+        shot(b, f"explorer-{how}-two.png")
+        if how == "voila":
+            assert not b.script("return document.querySelectorAll('.jp-InputArea-editor, .jp-Cell-inputWrapper pre').length"), "a page shows no code"
+            outside = [url for url in b.requests() if not url.startswith((address, address.replace("http", "ws", 1)))]
+            assert outside == []
