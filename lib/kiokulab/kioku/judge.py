@@ -24,9 +24,10 @@ from typing import Any
 from kiokulab import embed, llm, meter, metering, units
 from kiokulab.errors import BudgetReached, InputError, UnitsFailed, UpstreamDown
 from kiokulab.files import iterate_jsonl, read_jsonl, write_jsonl
-from kiokulab.judging import FactView, Judge, StoredText, VersionView, agreement, judge_row, make_judge, measure
+from kiokulab.judging import FactView, Judge, StoredText, VersionView, agreement, judge_row, make_judge
 from kiokulab.kioku import model_judge
 from kiokulab.kioku.answer import Answer, ExtractiveAnswerer, check_grader, grade_check, grade_leak, make_answerer
+from kiokulab.kioku.measured import measured_once
 from kiokulab.kioku.model_judge import ModelAnswerer, ModelGrader
 from kiokulab.kioku.records import AnswerRow, ContextRow, Fact, JudgeRow, MemoryRow, Persona, SentenceRow, SizeRow, VersionRow
 from kiokulab.metering import models_named
@@ -253,7 +254,7 @@ def _measure(params: Any, session: meter.Session | None) -> dict[str, Any]:
     """Name, version and agreement of the judge with the labelled set. A model is asked about several pairs at once."""
     if session is None or not models_named(params.judge):
         judge = _judge(params.judge, params.embedder)
-        return {"name": judge.name, "version": judge.version, "measured": measure(judge, judge_set())}
+        return {"name": judge.name, "version": judge.version, "measured": measured_once(judge, judge_set())}
     endpoint = partial(session.endpoint, "judge-set")
     metering.begin(endpoint("judge"))
     judge = _judge(params.judge, params.embedder, endpoint)
