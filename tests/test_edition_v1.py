@@ -64,8 +64,20 @@ def test_three_personas_or_more_have_a_cascade():
 
 
 def test_no_two_personas_share_more_than_two_percent_of_their_5_grams():
-    assert all(share <= 0.02 for _, _, share in shared_ngrams(PERSONAS))
+    shares = shared_ngrams(PERSONAS)
+    assert len(shares) == 20 and all(share <= 0.02 for _, _, share in shares)  # all pairs of a language
 
+
+def test_shared_ngrams_counts_words_of_one_utterance():
+    def persona(name, language, *texts):
+        turns = [TurnLabel(role="user", text=text) for text in texts]
+        return Persona(id=name, language=language, name="A", facts=[], sessions=[{"id": "s01", "date": "2025-03-04T10:00:00+00:00", "turns": turns}])
+
+    english = [persona("en-1", "en", "I walk to the old shop.", "Don't stop."), persona("en-2", "en", "We walk to the old shop; don't stop!")]
+    assert shared_ngrams(english) == [("en-1", "en-2", 0.5)]  # "walk to the old shop" of two: none reaches into the next utterance
+    japanese = [persona("ja-1", "ja", "来週の木曜、プールに行く"), persona("ja-2", "ja", "来週の木曜はプールに行く"), persona("ja-3", "ja", "再来週の木曜プールに走る")]
+    assert [share for _, _, share in shared_ngrams([*japanese[:1], persona("ja-9", "ja", "ああ、来週の木曜プールに")])] == [0.5]
+    assert all(share == 0 for _, _, share in shared_ngrams(japanese)) and shared_ngrams([english[0], japanese[0]]) == []
 
 def test_provenance_says_who_wrote_it_and_that_no_person_has_reviewed_it():
     assert EDITION.generator == "written" and EDITION.licence == "CC BY 4.0"
