@@ -3,9 +3,12 @@ be exercised with no network. It copies sentences; it understands nothing. What 
 
 It takes the declarative sentences that the user says of himself in the new messages of the prompt, word for word, English and
 Japanese, and hands them over in the style that the request asks for:
-- `response_format` json_object: ``{"memory": [{"id", "text", "attributed_to"}]}`` (mem0's additive extraction);
-- `tools`: one call a sentence of the tool that takes a memory (langmem through trustcall);
-- json_schema: any schema is filled, texts with sentences, the rest with the smallest value that fits (graphiti);
+- `response_format` json_object: ``{"memory": [{"id", "text", "attributed_to"}]}`` (mem0's additive extraction), or what the schema
+  asks for that the system message shows (hindsight, cognee);
+- `tools`: one call a sentence of the tool that takes a memory (langmem through trustcall); one call in all where the request names
+  the function that must be called, since that is what such a request gets;
+- a schema, in `json_schema`, in a tool or in the system message: facts (hindsight), observations made of facts (hindsight), a graph
+  (cognee), and any other one is filled, texts with sentences, the rest with the smallest value that fits (graphiti);
 - a plain prompt that speaks of JSON: ``{"facts": [...]}`` (hindsight); any other prompt: the sentences as lines.
 The same request gives the same bytes.
 """
@@ -159,6 +162,66 @@ def _takes_text(schema: Any, root: dict[str, Any], name: str, depth: int = 0) ->
     return any(_takes_text(value, root, key, depth + 1) for key, value in schema.get("properties", {}).items())
 
 
+# --- schemas that a filling would not serve ---------------------------------------------------------------------
+
+_SHOWN = re.compile(r"(?:JSON (?:matching|conforming to) this schema|match the following json_schema):\s*(?:```json\s*)?", re.IGNORECASE)
+_FACT_LINE = re.compile(r"^\[([0-9a-f]{8}-[0-9a-f-]{27})\] (.+)$", re.MULTILINE)
+_FACT_REST = re.compile(r"(?: \| (?:Involving|When|Where): [^|]*)+$| \((?:occurred_start|occurred_end|mentioned_at)=[^()]*\)$")
+
+
+def _shown(body: dict[str, Any]) -> dict[str, Any] | None:
+    """The schema that a system message shows in its text; None where there is none. What a user says is not looked at."""
+    for message in body["messages"]:
+        text = _content(message) if message.get("role") in ("system", "developer") else ""
+        if mark := _SHOWN.search(text):
+            try:
+                found, _ = json.JSONDecoder().raw_decode(text, mark.end())
+            except (ValueError, RecursionError):
+                return None
+            return found if isinstance(found, dict) else None
+    return None
+
+
+def _facts(found: Sequence[str]) -> dict[str, Any]:
+    """Hindsight's facts: each sentence is one."""
+    return {"facts": [{"what": sentence, "when": "N/A", "where": "N/A", "who": "user", "why": "N/A", "fact_kind": "conversation", "fact_type": "world",
+                       "entities": [], "causal_relations": []} for sentence in found]}
+
+
+def _observations(body: dict[str, Any]) -> dict[str, Any]:
+    """Hindsight's consolidation: each fact of the request becomes an observation of its own, in its own words. Nothing is merged,
+    changed or dropped: that would need somebody who understands."""
+    asked = "\n".join(_content(message) for message in body["messages"] if message.get("role") == "user")
+    new = asked[asked.rfind("### New facts"):] if "### New facts" in asked else asked
+    new = new.split("### Existing observations")[0]
+    creates = []
+    for id, text in _FACT_LINE.findall(new):
+        while (shorter := _FACT_REST.sub("", text).rstrip()) != text:
+            text = shorter
+        creates.append({"text": text, "source_fact_ids": [id], "reason": "A fact of its own."})
+    return {"creates": creates, "updates": [], "deletes": []}
+
+
+def _graph(found: Sequence[str]) -> dict[str, Any]:
+    """Cognee's graph: the speaker, a node for each sentence, and an edge that says who said it."""
+    speaker = {"id": "user", "name": "user", "type": "Person", "description": "The speaker."}
+    nodes = [{"id": sentence, "name": sentence, "type": "Statement", "description": sentence} for sentence in found]
+    edges = [{"source_node_id": "user", "target_node_id": sentence, "relationship_name": "said", "description": sentence} for sentence in found]
+    return {"nodes": [speaker, *nodes] if found else [], "edges": edges}
+
+
+def shaped(schema: dict[str, Any], body: dict[str, Any], found: Sequence[str]) -> Any:
+    """What the request's schema asks for, with the sentences `found` in it. Pure."""
+    asked = schema.get("properties") if isinstance(schema.get("properties"), dict) else {}
+    if {"creates", "updates", "deletes"} <= set(asked):
+        return _observations(body)
+    if {"nodes", "edges"} <= set(asked):
+        return _graph(found)
+    if set(asked) == {"facts"} and '"what"' in json.dumps(schema):
+        return _facts(found)
+    return fill(schema, found)
+
+
 # --- answering --------------------------------------------------------------------------------------------------
 
 
@@ -170,25 +233,27 @@ def _message(body: dict[str, Any], found: list[str]) -> tuple[dict[str, Any], st
         forced = choice.get("function", {}).get("name") if isinstance(choice, dict) else None
         adding = [tool for tool in tools if not re.search(r"patch|remove|delete|search", str(tool.get("name")), re.IGNORECASE)]
         tool = next((tool for tool in tools if tool.get("name") == forced), None) or next(iter(adding or tools))
-        least = [""] if forced or choice in ("required", "any") else []
+        parameters = tool.get("parameters") if isinstance(tool.get("parameters"), dict) else {"type": "object"}
+        least = [""] if choice in ("required", "any") else []
+        made = [shaped(parameters, body, found)] if forced else [fill(parameters, [sentence] if sentence else []) for sentence in found or least]
         calls = [
-            {"id": f"call_{_mark(sentence, number)}", "type": "function",
-             "function": {"name": tool["name"], "arguments": json.dumps(fill(tool.get("parameters", {"type": "object"}), [sentence] if sentence else []) or {}, ensure_ascii=False)}}
-            for number, sentence in enumerate(found or least)
+            {"id": f"call_{_mark(said, number)}", "type": "function", "function": {"name": tool["name"], "arguments": json.dumps(arguments or {}, ensure_ascii=False)}}
+            for number, (said, arguments) in enumerate(zip(found or [""], made))
         ]
         if calls:
             return {"role": "assistant", "content": None, "tool_calls": calls}, "tool_calls"
         return {"role": "assistant", "content": "Nothing to remember."}, "stop"
     form = body.get("response_format") if isinstance(body.get("response_format"), dict) else {}
     if form.get("type") == "json_schema":
-        said: Any = fill((form.get("json_schema") or {}).get("schema") or {}, found)
+        said: Any = shaped((form.get("json_schema") or {}).get("schema") or {}, body, found)
+    elif form.get("type") == "json_object" and (schema := _shown(body)) is not None:
+        said = shaped(schema, body, found)
     elif form.get("type") == "json_object":
         said = {"memory": [{"id": str(number), "text": sentence, "attributed_to": "user"} for number, sentence in enumerate(found)]}
         if re.search(r'"facts"', _prompt(body)) and not re.search(r'"memory"', _prompt(body)):
             said = {"facts": found}
     elif re.search(r"\bJSON\b", _prompt(body)):
-        said = {"facts": [{"what": sentence, "when": "N/A", "where": "N/A", "who": "user", "why": "N/A", "fact_kind": "conversation", "fact_type": "world",
-                           "entities": [], "causal_relations": []} for sentence in found]}
+        said = _facts(found)
     else:
         return {"role": "assistant", "content": "\n".join(found) or "Nothing to remember."}, "stop"
     return {"role": "assistant", "content": json.dumps(said, ensure_ascii=False)}, "stop"
