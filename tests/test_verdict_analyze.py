@@ -119,6 +119,25 @@ def test_panel_counts_flips_unanimity_and_what_is_undecided():
     assert analyze.panel([row("a")]) is None
 
 
+def test_a_systems_calls_after_it_has_settled_are_what_retrieving_costs(tmp_path):
+    from kiokulab import calls
+
+    record = calls.Record(tmp_path / "calls.sqlite")
+    made = (("q1", 1), ("q1", 2), ("q1", 3), ("q2", 1))
+    record.add([calls.Call(unit, "system", seq, 1, "chat/completions", "k", b"{}", cost="0.5") for unit, seq in made])
+    assert record.given("q1") == {}  # none of them was answered
+    record.add([calls.Call("q3", "system", 1, 1, "chat/completions", "k", b"{}", answer=b"{}", status=200, final=1, cost="0.5")])
+    assert record.given("q3") == {"system": 1}
+    record.begin("q3")
+    assert record.given("q3") == {} and record.again("q3", "system", "k") and record.given("q3") == {"system": 1}
+    record.close()
+    event = {"id": "q1", "op": "ingest", "count": 1, "seconds": 0.1, "model_calls": {"system": 2}}
+    (tmp_path / "events.jsonl").write_text(json.dumps(event) + "\n")  # q2 failed while it was fed
+    parts = analyze.cost(analyze.recorded_calls(tmp_path), 2)["per_1000_questions"]
+    assert {name: part["calls"] for name, part in parts.items()} == {"ingest": 4, "retrieve": 1}
+    assert parts["ingest"]["billed"] == "1000.0000" and parts["retrieve"]["billed"] == "250.0000"
+
+
 def test_judges_who_never_differ_have_no_kappa_and_that_is_said():
     rows = [row(f"q{n}", panel={"votes": [True, True, True], "replies": [], "majority": True}) for n in range(3)]
     found = analyze.panel(rows)

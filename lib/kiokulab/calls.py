@@ -153,6 +153,12 @@ class Record:
             status, sha, kind = answers[number]
             return status or 502, self._body(sha), kind
 
+    def given(self, unit: str) -> dict[str, int]:
+        """role -> how many answers the unit has been given since it began, from the record or new."""
+        with self._lock:
+            roles = sorted({role for of, role, _ in self._given if of == unit})
+            return {role: sum(n for (of, other, _), n in self._given.items() if (of, other) == (unit, role)) for role in roles}
+
     def add(self, calls: Sequence[Call]) -> None:
         """Write attempts, all or none, and return when they are in the file."""
         rows, bodies = [], {}

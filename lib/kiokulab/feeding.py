@@ -12,6 +12,8 @@ from kiokulab.errors import InputError
 from kiokulab.params import Params
 from kiokulab.systems.base import Turn
 
+BRACKETS = "[in brackets]: plumbing, no result: the system was fed by the built-in model, which copies sentences"
+
 
 def in_pairs(turns: Iterable[Turn]) -> list[tuple[Turn, Turn]]:
     """Utterances as (user, assistant). An utterance that nobody answered, and an answer that nobody asked for, have an

@@ -741,6 +741,10 @@ def application(meter: Meter) -> Any:
         run.record.begin(unit.replace("@", "/"))
         return JSONResponse(run.status())
 
+    async def given(request: Request, unit: str, role: str) -> Response:
+        run = run_of(request)
+        return refuse(404, "no such run here", "not_found") if run is None else JSONResponse(run.record.given(unit.replace("@", "/")))
+
     def asking(path: str) -> Any:
         async def handler(request: Request, unit: str, role: str) -> Response:
             return await pass_on(path, request, unit, role)
@@ -787,6 +791,7 @@ def application(meter: Meter) -> Any:
         Route(f"{base}/embeddings", guarded(embeddings), methods=["POST"]),
         Route(f"{base}/models", guarded(models), methods=["GET"]),
         Route(f"{base}/begin", guarded(begin), methods=["POST"]),
+        Route(f"{base}/given", guarded(given), methods=["GET"]),
     ]
     if meter.managed:
         routes += [
@@ -899,6 +904,11 @@ def session(opening: Opening) -> Iterator[Session]:
 def begin_unit(endpoint: str) -> dict[str, Any]:
     """Tell the meter that the unit of `endpoint` starts from the beginning; gives the run's status."""
     return _json("POST", f"{endpoint}/begin")
+
+
+def given(endpoint: str) -> dict[str, int]:
+    """role -> how many answers the unit of `endpoint` has been given since it began."""
+    return _json("GET", f"{endpoint}/given")
 
 
 def _json(method: str, url: str, body: Any = None) -> dict[str, Any]:

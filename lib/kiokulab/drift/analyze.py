@@ -531,6 +531,8 @@ def printed(found: Row) -> str:
 
 def summary(folders: Sequence[Path | str]) -> str:
     """The ladder of several finished runs, highest score first."""
+    from kiokulab.feeding import BRACKETS
+
     lines = [line(json.loads((Path(folder) / "metrics.json").read_bytes())) for folder in folders]
     lines.sort(key=lambda row: -float(row["score"]))
     heads = list(dict.fromkeys(name for row in lines for name in row))
@@ -547,5 +549,6 @@ def summary(folders: Sequence[Path | str]) -> str:
             text(heads),
             *(text([str(row.get(head, "-")) for head in heads]) for row in lines),
             f"score: of 1,000; a memory that answers nothing scores {MUTE}. success: of all tasks posed.",
+            *([BRACKETS] if any(row["system"].startswith("[") for row in lines) else []),
         ]
     )

@@ -155,6 +155,8 @@ def summary(folders: Any) -> str:
     import json
     from pathlib import Path
 
+    from kiokulab.feeding import BRACKETS
+
     head = f"{'system':24} {'read path':16} {'retrieval':>10} {'learning':>9} {'long-range':>10} {'conflict':>9} {'topline':>8} {'each once':>10}"
     lines = [head]
     for folder in map(Path, folders):
@@ -163,4 +165,6 @@ def summary(folders: Any) -> str:
         cells = [f"{card[axis]['correct']}/{card[axis]['items']}" for axis in ("retrieval_accuracy", "test_time_learning", "long_range_understanding", "conflict_resolution")]
         name = f"[{folder.parent.name}]" if found.get("plumbing") else folder.parent.name
         lines.append(f"{name:24} {found['read_path']:16} {cells[0]:>10} {cells[1]:>9} {cells[2]:>10} {cells[3]:>9} {card['longmemeval_topline']:>8.4f} {unique['k']:>5}/{unique['n']:<4}")
+    if any(line.startswith("[") for line in lines):
+        lines.append(BRACKETS)
     return "\n".join(lines)

@@ -793,7 +793,9 @@ def summary(folders: Sequence[str | Path]) -> str:
                 + "\n".join(f"  {fault}" for fault in faults))
     if plumbing:
         table += plumbing
-        notes.insert(0, "[in brackets]: plumbing, no result: the system was fed by the built-in model, which copies sentences")
+        from kiokulab.feeding import BRACKETS
+
+        notes.insert(0, BRACKETS)
     widths = [max(len(row[i]) for row in table) for i in range(len(heads))]
     text = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))).rstrip()
             for row in table]

@@ -45,8 +45,7 @@ ALIKE = (
     "prompts",
     "rules_version",
 )  # or two runs are not compared
-# a memory system asks in one role whether it is fed or searched: what it asks stands under ingest unless its calls
-# say otherwise
+# a memory system asks in one role whether it is fed or searched: `recorded_calls` says of each of its calls which
 PARTS = {"ingest": ("system", "ingest"), "retrieve": ("retrieve",), "answer": ("reader",)}
 
 
@@ -207,7 +206,7 @@ def cost(calls: Iterable[Mapping[str, Any]], questions: int) -> dict[str, Any] |
     known is never a zero: a sum is None where no call has that price, and the counts say in how many it is missing."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for call in calls:
-        role = call["role"].split("-")[0]
+        role = call.get("part") or call["role"].split("-")[0]
         otherwise = "judge" if role in ("judge", "panel") else "other"
         groups.setdefault(next((name for name, roles in PARTS.items() if role in roles), otherwise), []).append(call)
     if not groups or not questions:
@@ -232,15 +231,25 @@ def cost(calls: Iterable[Mapping[str, Any]], questions: int) -> dict[str, Any] |
 
 def recorded_calls(folder: Path) -> list[dict[str, Any]]:
     """Role, billed and list cost of every recorded model call of a run; embeddings of the kit's own embedder cost
-    nothing and are not in it. Attempts that failed are."""
+    nothing and are not in it. Attempts that failed are.
+
+    A system's own calls have a "part" too: "ingest" up to the number of calls that its unit had made when it had
+    settled (event `ingest`), "retrieve" after that. A question without that event failed while it was fed. What a
+    system does in the background after it said that it has settled is counted as retrieving.
+    """
     from kiokulab import calls, metering
 
-    return [
-        {"role": call["role"], "cost": call["cost"], "list_cost": call["list_cost"]}
-        for name in metering.RECORDS.values()
-        if (folder / name).is_file()
-        for call in calls.rows(folder / name)
-    ]
+    events = read_jsonl(folder / "events.jsonl") if (folder / "events.jsonl").is_file() else []
+    fed = {event["id"]: event.get("model_calls", {}) for event in events if event["op"] == "ingest"}
+    found = []
+    for step, name in metering.RECORDS.items():
+        for call in calls.rows(folder / name) if (folder / name).is_file() else ():
+            row = {"role": call["role"], "cost": call["cost"], "list_cost": call["list_cost"]}
+            if step == "2-ingest":
+                settled = fed.get(call["unit"], {}).get(call["role"])
+                row["part"] = "retrieve" if settled is not None and call["seq"] > settled else "ingest"
+            found.append(row)
+    return found
 
 
 def latency(events: Iterable[Mapping[str, Any]], answers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -418,6 +427,8 @@ def printed(found: Mapping[str, Any]) -> str:
 
 def summary(folders: Iterable[str | Path]) -> str:
     """The table that the terminal shows after a run: one line a system."""
+    from kiokulab.feeding import BRACKETS
+
     lines, said = [
         f"{'system':<20}{'right':>8}{'share':>9}   {'95 %':<14}{'task-avg':>9}{'abstention':>12}{'not judged':>12}{'no answer':>11}"
     ], {}
@@ -428,14 +439,17 @@ def summary(folders: Iterable[str | Path]) -> str:
             found["accuracy"]["task_averaged"],
             found["accuracy"]["abstention"],
         )
+        name = f"[{folder.parent.name}]" if found["conditions"]["plumbing"] else folder.parent.name
         lines.append(
-            f"{folder.parent.name:<20}{overall['k']:>5}/{overall['n']:<2}{_percent(overall['rate']):>9}   {_interval(overall):<14}{_percent(average['value']):>9}"
+            f"{name:<20}{overall['k']:>5}/{overall['n']:<2}{_percent(overall['rate']):>9}   {_interval(overall):<14}{_percent(average['value']):>9}"
             f"{abstention['k']:>9}/{abstention['n']:<2}{overall['not_judged']:>12}{len(found['missing']):>11}"
         )
         c = found["conditions"]
         said[
             f"{c['data']}; reader {c['reader']}, judge {c['judge']}, official_prompts: {str(c['official_prompts']).lower()}"
         ] = True
+        if found["conditions"]["plumbing"]:
+            said[BRACKETS] = True
     return "\n".join([*lines, *said])
 
 

@@ -105,15 +105,13 @@ def ingest_unit(unit: dict[str, Any]) -> dict[str, list[dict]]:
 def _ask_system(
     stack: ExitStack, unit: dict[str, Any], params: VerdictParams, question: Question, folder: Path
 ) -> dict[str, list[dict]]:
-    from kiokulab import systems
+    from kiokulab import meter, systems
 
     declared = systems.describe(unit["system"], unit["settings"])
     endpoint = unit.get("endpoint")  # of a run whose system asks a language model
     if endpoint is not None:
         metering.begin(endpoint)
     elif declared["embeddings"]:
-        from kiokulab import meter
-
         endpoint = stack.enter_context(meter.serve_embeddings(embed.get(params.embedder))).endpoint(question.id)
     start = time.perf_counter()
     system = stack.enter_context(
@@ -135,7 +133,9 @@ def _ask_system(
             system.ingest(item, session.date)
             calls += 1
     system.settle(float(params.unit_timeout_s))
-    events.append(_event(question.id, "ingest", time.perf_counter() - start, calls, sessions=len(question.sessions)))
+    seconds = time.perf_counter() - start
+    asked = {"model_calls": meter.given(unit["endpoint"])} if "endpoint" in unit else {}
+    events.append(_event(question.id, "ingest", seconds, calls, sessions=len(question.sessions), **asked))
     if "search" not in declared["capabilities"]:
         raise SystemFailure("the system has no search call, so that it cannot be asked", "unsupported")
     start = time.perf_counter()
