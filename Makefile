@@ -5,7 +5,7 @@ SHELL := /bin/sh
 # Where this is set, no compiled bytecode is ever kept and every process compiles its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 # Variables reach Python through the environment, never through a shell line: SYSTEM='a b"; c' stays a name.
-export SYSTEM ROUTE ROUTING PERSONAS PROFILE JOBS ENGINE SCHEDULER EDITION JUDGE ANSWERER GRADER EMBEDDER K BUDGET_TOKENS \
+export SYSTEM ROUTE ROUTING PERSONAS PROFILE JOBS ENGINE SCHEDULER EDITION JUDGE ANSWERER GRADER JUDGE_SET_PAIRS EMBEDDER K BUDGET_TOKENS \
   FLOOR SEED BOOTSTRAP UNIT_TIMEOUT_S SETTINGS RUN TRACK ALL OUT LANGUAGE SIZE WORLD_SEED SHAPE AUTHORITY SCRIPT TRANSCRIPT \
   DATASET URL TOOLS TIMEOUT_S PINNED_KEY DATA LABEL QUESTIONS IDS TOP_SESSIONS READER PANEL OFFICIAL_REPO STEPWISE FACTS_STEPWISE \
   DISPUTED INTERNAL_MODEL MODEL ENDPOINT BUDGET BUDGET_USD CONCURRENCY PARAMS GENERATOR VOILA
@@ -33,7 +33,7 @@ $(error EXTRAS may be: embeddings)
 endif
 KIT := $(PY) -m kiokulab
 
-.PHONY: help active env kioku drift emem verdict data-longmemeval test test-systems verify replay judge cost dataset contract systems reproduce compare report publish explore teach test-browser bench notebook doctor clean
+.PHONY: help active env kioku drift emem verdict data-longmemeval test test-systems verify replay judge cost dataset contract systems reproduce compare report publish explore review teach test-browser bench notebook doctor clean
 
 help: ## this list
 	@echo "Kioku Lab: benchmarks of AI agents' memory, as notebooks that stay as receipts."
@@ -48,7 +48,7 @@ kioku: $(READY) ## run the kioku track: five systems, offline
 #> make kioku SYSTEM=path/to/mine.py:MyMemory JOBS=4
 #> make kioku ENGINE=dask SCHEDULER=tcp://127.0.0.1:8786
 #> make kioku PROFILE=live BUDGET=5        with models, through an endpoint
-#> also: ROUTING= EDITION= JUDGE= PROFILE=default|live|mine.yml
+#> also: ROUTING= EDITION= JUDGE= PROFILE=default|live|mine.yml JUDGE_SET_PAIRS= (how many a model judge is measured on)
 	@$(KIT) run kioku --from-make
 
 drift: $(READY) ## run the drift track: our worlds, English and Japanese, all arms
@@ -125,6 +125,10 @@ publish: $(READY) ## copy a finished run, verified, to outputs/published/
 explore: $(READY) ## open the explorer in JupyterLab: from a figure to the utterance and the ledger
 #> make explore VOILA=1        as a page of its own, without code, by Voila
 	@$(PY) -m kiokulab.explore
+
+review: $(READY) ## read an edition as a person and say what is unnatural or wrong
+#> make review EDITION=v1 VOILA=1
+	@$(PY) -m kiokulab.review
 
 teach: $(READY) ## run the six lessons of notebooks/teach/ and their checks
 	@$(KIT) teach

@@ -167,3 +167,75 @@ def test_the_panel_follows_its_choices(tmp_path):
     assert "> seen" in (tmp_path / "notes.md").read_text(encoding="utf-8") and isinstance(panel, w.HBox)
     with pytest.raises(InputError):
         explore.panel(tmp_path, tmp_path / "notes.md")
+
+
+# --- routes, and what a case leads to -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def routed(tmp_path_factory):
+    return explore.Explorer(runs_made.make(tmp_path_factory.mktemp("routes"), "replace-similar", personas=2, route="all"))
+
+
+def test_every_route_of_a_run_adds_up_to_its_own_figures(routed):
+    assert routed.routes == ["raw", "requests", "signaled"] and routed.route == "raw" and routed.at("raw") is routed
+    for route in routed.routes:
+        one = routed.at(route)
+        figures = routed.metrics_file["by_route"][route]["metrics"]
+        assert one.metrics and all(item["unit"].endswith(f"/{route}") for item in one.items("recall", "everything"))
+        for metric in one.metrics:
+            assert one.figure(metric) == {key: figures[metric][key] for key in ("k", "n", "not_judged")}, (route, metric)
+        assert one.at("raw") is routed and routed.at(route) is one, "made once"
+        assert f"(route {route})" in explore.case_html(one, one.items("recall", "everything")[0]["id"])
+    with pytest.raises(InputError, match="no route"):
+        routed.at("sideways")
+
+
+def test_what_a_case_leads_to_is_shown_and_leads_back(x):
+    item = x.items("old_version_kept")[0]
+    found = explore.leads(x, item["id"])
+    assert {kind for kind, *_ in found} == {"utterance", "memory", "fact"}
+    for kind, key, _ in found:
+        shown = explore.look_html(x, item["unit"], kind, key)
+        assert key in shown and ('aria-current="true"' in shown or kind == "memory")
+        assert item["id"] in {i["id"] for i in explore.items_about(x, item["unit"], kind, key)}
+    with pytest.raises(InputError, match="no utterance"):
+        explore.look_html(x, item["unit"], "utterance", "s99.t01")
+
+
+def test_contexts_stay_on_the_disk_and_are_read_by_key(tmp_path):
+    write_jsonl(tmp_path / "c.jsonl", [{"k": n, "text": "日本語" * n} for n in range(50)])
+    kept = explore.Kept(tmp_path / "c.jsonl", lambda row: row["k"])
+    assert [kept.get(n)["text"] for n in (49, 0, 7)] == ["日本語" * 49, "", "日本語" * 7] and kept.get(50) is None
+    (tmp_path / "torn.jsonl").write_text('{"k": 1}\n{"k"')
+    with pytest.raises(InputError, match="torn.jsonl:2"):
+        explore.Kept(tmp_path / "torn.jsonl", lambda row: row["k"])
+    assert explore.Kept(tmp_path / "none.jsonl", lambda row: row["k"]).get(1) is None
+
+
+def test_the_panel_shows_another_route_and_finds_its_way_back(routed, tmp_path, monkeypatch):
+    explore.open_run.cache_clear()
+    panel = explore.panel(routed.folder.parents[3], tmp_path / "n.md", run="replace-similar").panel
+    panel.route.value = "requests"
+    assert "(route requests)" in panel.shown.value and "/requests:" in panel.items.value
+    panel.metric.value, panel.kind.value = "recall", "everything"
+    kind, key = next(value for label, value in panel.look.options if label.startswith("ledger"))
+    panel.look.value = (kind, key)
+    assert "Ledger fact" in panel.shown.value and 'class="here"' in panel.shown.value
+    target = next(value for _, value in panel.about.options if value.startswith("check_questions"))
+    panel.about.value = target
+    assert panel.metric.value == "check_questions" and panel.items.value == target and "Verdict and why" in panel.shown.value
+
+
+def test_make_explore_opens_jupyterlab_or_voila(monkeypatch):
+    started = []
+    monkeypatch.setattr(explore.os, "execve", lambda path, arguments, environment: started.append((arguments, environment)))
+    for chosen in ("", "1"):
+        monkeypatch.setenv("VOILA", chosen)
+        explore.main()
+    (lab, _), (voila, environment) = started
+    assert lab[2] == "jupyterlab" and voila[2] == "voila" and "--Voila.auto_token=True" in voila and "--Voila.ip=127.0.0.1" in voila and voila[3].endswith("explore.ipynb")
+    assert (Path(environment["JUPYTER_PATH"].split(":")[0]) / "voila" / "templates" / "kiokulab" / "index.html.j2").is_file()
+    monkeypatch.setenv("VOILA", "yes")
+    with pytest.raises(InputError, match="VOILA"):
+        explore.main()

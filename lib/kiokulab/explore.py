@@ -41,6 +41,10 @@ KINDS = {
     "language_mismatch": {"other language": "a stored sentence in another language than the conversation's"},
 }
 RIGHT, UNJUDGED = "as it should be", "not judged"
+# how a judge says that a version stands there, in words; a way that is not here is shown as the judge named it
+HOWS = {"verbatim": "word for word", "surface": "its words and values stand there", "translated": "it stands there in the other language",
+        "restated_forget": "the request to forget restates it", "joint": "several sentences say it together", "history": "told as a past state",
+        "replaced": "named only as what was replaced", "part": "only a part of it stands there"}
 BY_SENTENCE = ("noise", "language_mismatch")  # long lists, made when they are first asked for
 
 
@@ -261,7 +265,7 @@ class Explorer:
         verdicts, memories = [], {}
         for version in fact.versions:
             row = unit.versions.get((fact.id, version.n))
-            verdicts.append({"what": f"version {version.n}", "verdict": row["verdict"] if row else "no row", "why": (row["reason"] or row["how"]) if row else "the judge left none",
+            verdicts.append({"what": f"version {version.n}", "verdict": row["verdict"] if row else "no row", "why": (row["reason"] or HOWS.get(row["how"], row["how"])) if row else "the judge left none",
                              "live": row["live"] if row else None, "sentences": list(row["sentences"]) if row else []})
             for name in row["sentences"] if row else []:
                 memory = self._memory(unit_name, name)

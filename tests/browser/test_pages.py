@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,7 +16,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import driver  # noqa: E402
 import runs_made  # noqa: E402
 
-from kiokulab import compare, explore, site  # noqa: E402
+from kiokulab import compare, explore, review, site  # noqa: E402
 from kiokulab.files import dumps, sha256_file, write_atomic  # noqa: E402
 
 REPOSITORY = HERE.parents[1]
@@ -183,7 +183,7 @@ def served(notebook, how):
         server.wait(20)
 
 
-def ready(b, address, how):
+def ready(b, address, how, until=".widget-select select option"):
     """Open the page, run all cells where that is the reader's part, and wait for the widgets."""
     b.open(address)
     if how == "lab":
@@ -193,11 +193,9 @@ def ready(b, address, how):
         b.click(b.one("[data-command='notebook:restart-run-all']"))
         with contextlib.suppress(AssertionError):
             b.click(b.one(".jp-Dialog-button.jp-mod-accept", 10))
-        for toggle in ("[data-id='filebrowser'].lm-mod-current", ):  # room for the page itself
-            with contextlib.suppress(AssertionError):
-                b.click(b.one(toggle, 2))
-    b.one(".widget-select select", 180)
-    wait(lambda: b.script("return document.querySelectorAll('.widget-select select option').length"), 60, "the list is filled")
+        with contextlib.suppress(AssertionError):  # room for the page itself
+            b.click(b.one("[data-id='filebrowser'].lm-mod-current", 2))
+    b.one(until, 180)
 
 
 def shot(b, name):
@@ -267,3 +265,30 @@ def test_the_explorer(runs, tmp_path, how):
             assert not b.script("return document.querySelectorAll('.jp-InputArea-editor, .jp-Cell-inputWrapper pre').length"), "a page shows no code"
             outside = [url for url in b.requests() if not url.startswith((address, address.replace("http", "ws", 1)))]
             assert outside == []
+
+
+# --- human review -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["voila", "lab"])
+def test_a_person_reviews_a_session(tmp_path, how):
+    edition = Path(shutil.copytree(REPOSITORY / "data" / "kioku" / "v0.1", tmp_path / "v0.1"))
+    notebook = with_parameters("review.ipynb", tmp_path, {"edition": str(edition), "who": "Ada"})
+    with served(notebook, how) as address, driver.browser(size=(1500, 1100)) as b:
+        ready(b, address, how, until=".walk.review")
+        assert "0 of 300 sessions" in panel(b)
+        choose(b, "Persona", "ja-01")
+        wait(lambda: "ja-01/s01" in panel(b) and "Ledger" in panel(b), 60, "a Japanese session beside its ledger")
+        assert b.script("return document.querySelectorAll('.walk.review :lang(ja)').length") > 20
+        press(b, "unnatural")
+        press(b, "right")
+        b.script("""const e = document.querySelector('.widget-textarea textarea'); e.value = '敬語が不自然';
+            for (const name of ['input', 'change']) e.dispatchEvent(new Event(name, {bubbles: true}))""")
+        time.sleep(0.5)
+        press(b, "Save")
+        wait(lambda: "1 of 300 sessions" in panel(b) and "敬語が不自然" in panel(b), 60, "the review is counted and shown")
+        shot(b, f"review-{how}.png")
+        press(b, "Next not reviewed")
+        wait(lambda: "ja-01/s02" in panel(b), 60, "the next session")
+    (row,) = review.read(edition)
+    assert (row["who"], row["item"], row["natural"], row["right"], row["note"]) == ("Ada", "ja-01/s01", False, True, "敬語が不自然")
