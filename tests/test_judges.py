@@ -110,3 +110,36 @@ def test_the_agreement_of_a_panel_is_shown(tmp_path):
     text, _ = analysed(folder)
     assert json.loads((folder / "metrics.json").read_bytes())["judge"]["panel"]["unanimous"] == {"k": 1, "n": 3}
     assert "1 of 3 versions" in Page(text).text and "1 versions had no majority" in Page(text).text and "llm:a | llm:b" in Page(text).text
+
+
+# --- the labelled pairs that a judge is measured on -----------------------------------------------------------------
+
+
+def labelled(folder, **kinds):
+    rows_of = [{"id": f"{kind}-{n}", "half": half, "kind": kind} for kind, count in kinds.items() for n in range(count) for half in ("dev", "scored")]
+    write_jsonl(folder / "en.jsonl", rows_of)
+    return folder
+
+
+def test_a_sample_of_the_labelled_pairs_is_mixed_as_the_set_is_and_the_same_for_the_same_seed(tmp_path):
+    folder = labelled(tmp_path, negation=50, partial=30, joint=19, rare=1)
+    (every, of), = judges.scored_pairs(folder).values()
+    assert len(every) == of == 100 and {row["half"] for row, _ in every} == {"scored"} and every[0][1] == f"{folder / 'en.jsonl'}:2"
+    (some, of), = judges.scored_pairs(folder, 20, 7).values()
+    kinds = [row["kind"] for row, _ in some]
+    assert of == 100 and {kind: kinds.count(kind) for kind in ("negation", "partial", "joint", "rare")} == {"negation": 10, "partial": 6, "joint": 4, "rare": 0}
+    assert some == judges.scored_pairs(folder, 20, 7)["en"][0] != judges.scored_pairs(folder, 20, 8)["en"][0]
+    assert [every.index(one) for one in some] == sorted(every.index(one) for one in some)  # in the order of the file
+    assert all(len(judges.scored_pairs(folder, most)["en"][0]) == min(most, 100) for most in (1, 2, 3, 99, 100, 500))
+
+
+def test_the_page_says_of_how_many_pairs_a_sample_was_drawn(tmp_path):
+    assert "drawn from" not in analysed(a_run(tmp_path / "all", "vector", "tidy"))[0]
+    folder = a_run(tmp_path / "some", "vector", "tidy", change=lambda made: made[-1].update(measured={"en": {"n": 200, "of": 1234, "accuracy": 0.9, "kappa": 0.8}}))
+    assert "drawn from 1234" in Page(analysed(folder)[0]).text
+
+
+def test_a_run_that_the_built_in_model_fed_says_so_before_any_figure(tmp_path):
+    assert "plumbing" not in analysed(a_run(tmp_path / "result", "vector", "tidy"))[0]
+    text = Page(analysed(a_run(tmp_path / "plumbing", "mem0", "tidy"))[0]).text
+    assert "Plumbing, and no result" in text and text.index("Plumbing, and no result") < text.index("Index, 0 to 100")

@@ -1,7 +1,7 @@
 """Live runs by the command line with each fault of the endpoint in turn: every one ends 0 or with its documented code, what broke is right
 after a retry or not judged with its reason, and attempts, tokens and dollars are the server's own count.
 
-A run takes half a minute (600 calls are the judge's own measure). So three faults are in the suite, and all of them with
+A run takes a quarter of a minute. So three faults are in the suite, and all of them with
 KIOKULAB_TEST_FAULTS=all.
 """
 
@@ -64,7 +64,7 @@ def test_a_live_run_with_this_fault_at_every_third_call(kit, baseline, tmp_path,
         assert done.returncode == 0, done.stderr
         folder = kit.folder()
         total = calls.totals([folder / "judge-calls.sqlite"])
-        assert sum(row["fault"] == fault for row in server.account) > 100
+        assert sum(row["fault"] == fault for row in server.account) > 40
         assert total["attempts"] == len(server.account) and total["billed"] == sum((row["cost"] or 0 for row in server.account), Decimal(0))
         assert total["unbilled"] == sum(row["cost"] is None for row in server.account)
         for name in ("prompt_tokens", "completion_tokens"):
@@ -113,7 +113,7 @@ def test_an_endpoint_that_goes_away_in_the_middle_ends_with_5_and_the_command_go
     with server.running():
         started = kit.live(server, "--budget-usd", "5", wait=False)
         until = time.monotonic() + 200
-        while len(server.account) < 120 and time.monotonic() < until and started.poll() is None:
+        while len(server.account) < 70 and time.monotonic() < until and started.poll() is None:
             time.sleep(0.05)
         assert started.poll() is None
     assert started.wait(180) == 5  # minutes, and not hours

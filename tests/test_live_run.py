@@ -181,7 +181,7 @@ def kit(tmp_path):
         return subprocess.run(line, capture_output=True, text=True, timeout=900, env=known, stdin=subprocess.DEVNULL)
 
     def live(server, *more, **options):
-        few = ["--personas", "1", "--embedder", "hash", "--bootstrap", "50", "--jobs", "2", "--judge", "llm:toy", "--answerer", "llm:toy", "--grader", "llm:toy"]
+        few = ["--personas", "1", "--embedder", "hash", "--bootstrap", "50", "--jobs", "2", "--judge", "llm:toy", "--answerer", "llm:toy", "--grader", "llm:toy", "--judge-set-pairs", "40"]
         return command("run", "kioku", "--system", "store-everything", "--endpoint", server.url, *few, *more, **options)
 
     command.outputs, command.live = tmp_path / "outputs", live
@@ -196,7 +196,7 @@ def test_a_live_run_is_killed_goes_on_is_replayed_without_key_and_network_and_ju
 
         started = kit.live(server, "--budget-usd", "5", wait=False)
         until = time.monotonic() + 200
-        while len(server.account) < 100 and time.monotonic() < until and started.poll() is None:
+        while len(server.account) < 70 and time.monotonic() < until and started.poll() is None:
             look_for_key(started.pid)
             time.sleep(0.1)
         assert started.poll() is None

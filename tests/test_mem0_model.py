@@ -73,11 +73,20 @@ def test_what_mem0_swallows_is_counted_as_a_warning(held, server, fault):
 
 
 @pytest.mark.parametrize("fault", ["content_null", "empty", "refusal", "content_filter", "wrong_schema", "correct_false"])
-def test_what_holds_no_memory_adds_none_and_the_record_says_why(held, server, fault):
+def test_what_holds_no_memory_adds_none_is_counted_and_the_record_says_why(held, server, fault):
+    """Mem0 itself is silent about these: None, an empty text and JSON of another kind are to it "nothing to remember"."""
     memory, _ = held
     server.script = fault
-    assert tell(memory, f"u-{fault}", f"My {fault} number is nine.").added == 0
+    told = tell(memory, f"u-{fault}", f"My {fault} number is nine.")
+    assert told.added == 0 and [line.split(":")[0] for line in told.warnings] == ["SWALLOWED mem0"]
     assert server.account[-1]["fault"] == fault and server.account[-1]["delivered"]
+
+
+def test_a_reply_that_says_there_is_nothing_is_no_complaint(held, server):
+    memory, _ = held
+    server.script = "ok"
+    told = tell(memory, "w01", "What is the weather?")
+    assert told.added == 0 and not told.warnings
 
 
 def test_a_model_that_cannot_be_reached_fails_the_call(held, server):

@@ -73,8 +73,13 @@ def test_a_notebooks_variables_are_taken_by_name_and_nothing_else():
 
 
 def test_what_does_not_decide_the_result_is_not_part_of_it():
-    assert not set(KiokuParams().deciding()) & UNDECIDING
-    assert set(KiokuParams().deciding()) | UNDECIDING == set(KiokuParams.model_fields)
+    by_model = KiokuParams(judge="llm:m").deciding()
+    assert not set(by_model) & UNDECIDING and set(by_model) | UNDECIDING == set(KiokuParams.model_fields)
+
+
+def test_how_many_pairs_a_model_is_measured_on_is_nothing_to_a_run_judged_by_rules():
+    assert KiokuParams(judge_set_pairs=5).deciding() == KiokuParams().deciding()
+    assert KiokuParams(judge="llm:m", judge_set_pairs=5).deciding() != KiokuParams(judge="llm:m").deciding()
 
 
 def test_every_parameter_is_described():

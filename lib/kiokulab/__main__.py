@@ -20,7 +20,7 @@ from kiokulab.errors import InputError, KiokuLabError
 # variables of `make` that are parameters of a run, by their name in capitals, and those that steer make itself. A test holds
 # the list to the parameters of all tracks; it is written out here so that a command with nothing to do imports no track.
 OPTIONS = (
-    "system", "route", "routing", "personas", "edition", "jobs", "engine", "scheduler", "judge", "answerer", "grader",
+    "system", "route", "routing", "personas", "edition", "jobs", "engine", "scheduler", "judge", "answerer", "grader", "judge_set_pairs",
     "embedder", "k", "budget_tokens", "floor", "seed", "bootstrap", "unit_timeout_s", "settings",
     "language", "size", "world_seed", "shape", "authority", "script", "transcript",  # drift
     "dataset", "url", "tools", "timeout_s", "pinned_key",  # emem
@@ -29,8 +29,8 @@ OPTIONS = (
     "model", "endpoint", "budget_usd", "concurrency",  # runs that ask language models
 )
 AMBIENT = {"LANGUAGE", "MODEL", "ENDPOINT", "GENERATOR"}  # names that an environment holds for other reasons: they count only on make's own command line
-JUDGING = ("judge", "answerer", "grader", "reader", "panel", "endpoint", "budget_usd", "concurrency", "jobs")  # of make judge
-COSTED = ("system", "personas", "route", "model", "judge", "answerer", "grader", "edition", "data", "label", "questions", "reader", "panel", "internal_model")
+JUDGING = ("judge", "answerer", "grader", "judge_set_pairs", "reader", "panel", "endpoint", "budget_usd", "concurrency", "jobs")  # of make judge
+COSTED = ("system", "personas", "route", "model", "judge", "answerer", "grader", "judge_set_pairs", "edition", "data", "label", "questions", "reader", "panel", "internal_model")
 MAKE_ONLY = {"PROFILE", "RUN", "TRACK", "PYTHON", "EXTRAS", "USE_ACTIVE_ENV", "ALL", "OUT", "TESTS", "PORT", "GOAL", "BUDGET", "PARAMS", "GENERATOR"}
 
 
@@ -312,7 +312,11 @@ def judge_command(options: argparse.Namespace) -> int:
     codes = []
     for folder in options.run:
         base = again.params_of(Path(folder), options.data or "")
-        changes = {name: typed(type(base), name, value) for name in JUDGING if (value := getattr(options, name)) is not None}
+        given = {name: value for name in JUDGING if (value := getattr(options, name)) is not None}
+        for name in given:
+            if name not in type(base).model_fields:
+                raise InputError(f"track {base.track} has no parameter {name!r}", f"option --{name.replace('_', '-')}")
+        changes = {name: typed(type(base), name, value) for name, value in given.items()}
         made = again.judge(Path(folder), changes, options.data or "")
         print(f"judged again: {_short(made.folder)} (parent {_short(Path(folder))})")
         codes.append(_report_errors([made]))

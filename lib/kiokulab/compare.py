@@ -43,7 +43,7 @@ QUESTIONS = {"kioku": "does the store hold what is true, and nothing that is old
              "emem": "how does a running responder do on four axes, over its real API?",
              "verdict": "does an agent with this memory answer right, at what cost and delay?"}
 # parameters that decide a run but may differ inside a table: they are the thing compared, or do not move a figure's value
-FREE = {"track", "edition", "system", "settings", "seed", "bootstrap", "route", "model", "endpoint", "transcript", "url", "tools", "pinned_key", "timeout_s", "dataset",
+FREE = {"track", "edition", "system", "settings", "seed", "bootstrap", "judge_set_pairs", "route", "model", "endpoint", "transcript", "url", "tools", "pinned_key", "timeout_s", "dataset",
         "data", "script", "official_repo", "calls_in_flight", "label", "isolation", "internal_model"}
 READ = ("dataset.jsonl", "metrics.json", "judgements.jsonl", "events.jsonl", "contexts.jsonl")
 ROUTES = {"raw": "raw conversation", "requests": "requests", "signaled": "change signaled", "": ""}

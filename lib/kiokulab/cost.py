@@ -48,6 +48,7 @@ def estimate(params: Any, names: Sequence[str]) -> list[Line]:
             raise InputError(f"runs of track {params.track} ask no model", "PARAMS", "Only kioku and verdict do") from None
     from kiokulab.kioku import ingest, judge
     from kiokulab.kioku.generate import load_edition
+    from kiokulab.kioku.judges import scored_pairs
     from kiokulab.kioku.model_judge import BATCH
 
     personas = load_edition(params.edition)[1]
@@ -57,6 +58,11 @@ def estimate(params: Any, names: Sequence[str]) -> list[Line]:
     ordered = [group[n] for n in range(len(personas)) for group in by_language.values() if n < len(group)]
     personas = ordered[: params.personas or len(ordered)]
     routes = ingest.ROUTES if params.route == "all" else (params.route,)
+    pairs = of = 0
+    if metering.models_named(params.judge):
+        measured = scored_pairs(judge.judge_set(), params.judge_set_pairs, params.seed).values()
+        pairs, of = sum(len(some) for some, _ in measured), sum(every for _, every in measured)
+    measuring = "the judge's own measure: a call a labelled pair, in each run" + (f"; {pairs} of {of} pairs, by judge_set_pairs" if pairs < of else "")
     made = []
     for name in names:
         one = params.model_copy(update={"system": name, "settings": {}})
@@ -74,17 +80,12 @@ def estimate(params: Any, names: Sequence[str]) -> list[Line]:
             for judging in metering.models_named(params.judge):
                 number = sum(math.ceil(len(persona.facts) / BATCH) for persona in personas) * len(routes)
                 made.append(line("kioku", name, "judge", judging, number, number * 2500 + min(kept, facts * 30 * 60) // 4, number * REPLY["judge"], f"{BATCH} facts a call, candidate sentences with them"))
-                pairs = sum(1 for language in ("en", "ja") for line in _lines(judge.judge_set() / f"{language}.jsonl") if '"half": "scored"' in line or '"half":"scored"' in line)
-                made.append(line("kioku", name, "judge-set", judging, pairs, pairs * 700, pairs * REPLY["judge-set"], "the judge's own measure: a call a labelled pair, in each run"))
+                made.append(line("kioku", name, "judge-set", judging, pairs, pairs * 700, pairs * REPLY["judge-set"], measuring))
         if answering := metering.models_named(params.answerer):
             made.append(line("kioku", name, "answerer", answering[0], facts, facts * (params.budget_tokens + 250), facts * REPLY["answerer"], "a call a question, with the full context budget"))
         if grading := metering.models_named(params.grader):
             made.append(line("kioku", name, "grader", grading[0], facts, facts * 350, facts * REPLY["grader"], "a call an answer"))
     return made
-
-
-def _lines(path: Any) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def line(track: str, system: str, role: str, model: str, number: int, prompt: int, completion: int, note: str) -> Line:

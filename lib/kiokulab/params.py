@@ -95,11 +95,19 @@ class KiokuParams(ModelParams):
     judge: str = Field(default="rules", pattern=r"^(rules|llm:.+|panel:.+)$", description="who decides whether a memory states a fact: rules, llm:<model>, or panel:[<model>, <model>, <model>]")
     answerer: str = Field(default="extractive", pattern=r"^(extractive|llm:.+)$", description="who answers the check questions: extractive, or llm:<model>")
     grader: str = Field(default="rules", pattern=r"^(rules|llm:.+)$", description="who grades the answers: rules, or llm:<model>")
+    judge_set_pairs: int = Field(default=0, ge=0, description="labelled pairs a language that a model as judge is measured on, mixed as the set is; 0 = all, as for rules")
     embedder: str = Field(default="use", pattern=r"^(use|use-denoise|hash|st:.+)$", description="embedder: use, use-denoise, st:<folder or name>")
     k: int = Field(default=30, ge=1, description="results asked of a search")
     budget_tokens: int = Field(default=1000, ge=1, description="tokens of context that the answerer may read")
     floor: float = Field(default=0.01, gt=0, le=1, description="lowest value of a pillar in the index")
     bootstrap: int = Field(default=2000, ge=0, description="bootstrap samples of an interval")
+
+    def deciding(self) -> dict[str, Any]:
+        """As in `Params`. Rules are always measured on all pairs: their number is then nothing that decides."""
+        values = super().deciding()
+        if self.judge == "rules":
+            del values["judge_set_pairs"]
+        return values
 
 
 # --- tracks and places ------------------------------------------------------------------------------------------

@@ -23,11 +23,12 @@ from typing import Any
 
 from kiokulab import embed, llm, meter, metering, units
 from kiokulab.errors import BudgetReached, InputError, UnitsFailed, UpstreamDown
-from kiokulab.files import iterate_jsonl, read_jsonl, write_jsonl
+from kiokulab.files import read_jsonl, write_jsonl
 from kiokulab.judging import FactView, Judge, StoredText, VersionView, agreement, judge_row, make_judge
 from kiokulab.kioku import model_judge
 from kiokulab.kioku.answer import Answer, ExtractiveAnswerer, check_grader, grade_check, grade_leak, make_answerer
 from kiokulab.kioku.measured import measured_once
+from kiokulab.kioku.judges import scored_pairs
 from kiokulab.kioku.model_judge import ModelAnswerer, ModelGrader
 from kiokulab.kioku.records import AnswerRow, ContextRow, Fact, JudgeRow, MemoryRow, Persona, SentenceRow, SizeRow, VersionRow
 from kiokulab.metering import models_named
@@ -251,7 +252,8 @@ def run(folder: str | os.PathLike, params: Any) -> list[dict]:
 
 
 def _measure(params: Any, session: meter.Session | None) -> dict[str, Any]:
-    """Name, version and agreement of the judge with the labelled set. A model is asked about several pairs at once."""
+    """Name, version and agreement of the judge with the labelled set. A model is asked about several pairs at once, and about
+    `judge_set_pairs` of them a language where not all are wanted: `of` then says of how many."""
     if session is None or not models_named(params.judge):
         judge = _judge(params.judge, params.embedder)
         return {"name": judge.name, "version": judge.version, "measured": measured_once(judge, judge_set())}
@@ -259,13 +261,12 @@ def _measure(params: Any, session: meter.Session | None) -> dict[str, Any]:
     metering.begin(endpoint("judge"))
     judge = _judge(params.judge, params.embedder, endpoint)
     measured = {}
-    for language in ("en", "ja"):
-        path = judge_set() / f"{language}.jsonl"
-        if path.exists():
-            pairs = [(row, f"{path}:{line}") for line, row in iterate_jsonl(path) if row.get("half") == "scored"]
-            with ThreadPoolExecutor(params.concurrency) as pool:
-                verdicts = list(pool.map(lambda pair: judge_row(judge, *pair), pairs))
-            measured[language] = agreement([(row, verdict) for (row, _), verdict in zip(pairs, verdicts, strict=True)])
+    for language, (pairs, of) in scored_pairs(judge_set(), params.judge_set_pairs, params.seed).items():
+        with ThreadPoolExecutor(params.concurrency) as pool:
+            verdicts = list(pool.map(lambda pair: judge_row(judge, *pair), pairs))
+        measured[language] = agreement([(row, verdict) for (row, _), verdict in zip(pairs, verdicts, strict=True)])
+        if len(pairs) < of:
+            measured[language]["of"] = of
     return {"name": judge.name, "version": judge.version, "measured": measured}
 
 

@@ -1,11 +1,16 @@
-"""Two judges of one run, item by item: which items they read differently, and how far they agree. Pure."""
+"""What judges are compared by: two of them on one run, item by item, and the labelled pairs that one is measured on. Pure, but for the
+reading of the set."""
 
 from __future__ import annotations
 
+import hashlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from kiokulab import stats
+from kiokulab.files import iterate_jsonl
 
 Row = Mapping[str, Any]
 MOST = 200  # items that are listed; their number is always said
@@ -42,3 +47,37 @@ def _side_by_side(mine: Mapping[tuple, Row], theirs: Mapping[tuple, Row]) -> dic
         "items": [{"unit": key[0], "fact": key[1], "version": key[2], "mine": mine[key]["verdict"], "theirs": theirs[key]["verdict"],
                    "reason": mine[key].get("reason") or theirs[key].get("reason")} for key in differ[:MOST]],
     }
+
+
+# --- the labelled set ---------------------------------------------------------------------------------------------
+
+
+def scored_pairs(folder: str | Path, most: int = 0, seed: int = 1, languages: Sequence[str] = ("en", "ja")) -> dict[str, tuple[list[tuple[Row, str]], int]]:
+    """language -> ([(row, "file:line")], how many there are) of the scored half of the labelled set in `folder`; a language without
+    a file is left out. `most`: pairs a language that are taken, 0 = all (see `drawn`)."""
+    found = {}
+    for language in languages:
+        path = Path(folder) / f"{language}.jsonl"
+        if path.exists():
+            rows = [(row, f"{path}:{line}") for line, row in iterate_jsonl(path) if row.get("half") == "scored"]
+            found[language] = drawn(rows, most, seed), len(rows)
+    return found
+
+
+def drawn(rows: Sequence[tuple[Row, str]], most: int, seed: int) -> list[tuple[Row, str]]:
+    """`most` of `rows` (row, place), in their order; all of them for 0 or where there are no more. Each kind has its share of them by
+    largest remainders, so that the sample is mixed as the set is; which ones of a kind, a digest of seed and id decides."""
+    if not 0 < most < len(rows):
+        return list(rows)
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for number, (row, _) in enumerate(rows):
+        kinds[row.get("kind", "")].append(number)
+    exact = {kind: most * len(mine) / len(rows) for kind, mine in kinds.items()}
+    share = {kind: int(value) for kind, value in exact.items()}
+    for kind in sorted(kinds, key=lambda kind: (share[kind] - exact[kind], kind))[: most - sum(share.values())]:
+        share[kind] += 1
+
+    def lot(number: int) -> str:
+        return hashlib.sha256(f"{seed}/{rows[number][0].get('id', number)}".encode()).hexdigest()
+
+    return [rows[number] for number in sorted(number for kind, mine in kinds.items() for number in sorted(mine, key=lot)[: share[kind]])]
