@@ -191,6 +191,7 @@ CLINIC = FactView("clinic", (version(1, "宮下内科に通っている。", ["�
     (NATTO, "家内は納豆が好きですが、わたしはあれが苦手で。", "held"), (NATTO, "家内は納豆が苦手です。", "absent"), (NATTO, "I can't stand mushrooms, dislike them.", "held"),
     (LANDLORD, "Left Mr. Petrakis two messages, landlord of the year.", "held"), (LANDLORD, "I left my landlord Petrakis for good.", "absent"),
     (CLINIC, "今日は宮下内科の日でした。", "held"), (CLINIC, "医者は宮下内科でした。", "partial"), (HOME, "Kyoto is where I live and he's never had the right umbrella.", "held"), (HOME, "I have never lived in Kyoto, my home is elsewhere.", "absent"),
+    (HOME, "Kyoto is home, moved there when I was ten.", "held"), (HOME, "I live in Kyoto, moved there when I was ten.", "held"), (HOME, "Kyoto was home, until I moved.", "partial"), (HOME, "I lived at Tess's Kyoto place, years ago.", "partial"),
     (HOME, "京都に住んでいて、向こうの同僚が喜んだ。", "held"), (HOME, "京都にある家は母のもの。", "absent"), (HOME, "京都に住んでいると言ったら「叔父さんが、いいね」だって。", "held"),
     (HOME, "住まいは京都だから遊ぶ時間がない。", "held"), (HOME, "住まいは京都だが、それはいいかも。", "held"), (HOME, "住まいは京都かも。", "absent"), (HOME, "My home is Kyoto, Thursday's gone.", "held"),
     (DOG, "隣の人が犬、コーギーのビスケットの話をしてて、うちにもいるよと言った。", "held"), (HOME, "I live in Kyoto, hours are all over.", "held"), (HOME, "My home in Kyoto, that is all over.", "absent"), (HOME, "新しいとこ、京都に住んでるよ。", "held"), (HOME, "いとこ、京都に住んでるよ。", "absent"),

@@ -28,6 +28,10 @@ PAST = re.compile(
 PAST_AFTER = re.compile(
     rf"^[^.;。]{{0,40}}?\b(?:{_UNTIL}|until (?:i|we|he|she|they)|before (?:that|moving|switching|i|the change)|in the past|at first|back then|previously|originally|as a child|when i was|years ago)\b|"
     r"^[^、。]{0,12}?(?:だった(?:頃|時期|時代|が、|けど)|(?:て|で)い?(?:た(?!だ)|まし)(?:が|けど|頃|時期|の|こと)|た頃)")
+# "my shoulder's bad, fell off a ladder when I was 22": the past is the next clause's, where the value's own is in the present
+PRESENT_CLAUSE = re.compile(r"^[^,.;]{0,30}?(?:\b(?:is|are|am|has|have)\b|[a-z]'s (?!been\b|got\b))[^,.;]{0,20},")
+PRESENT_VERB = re.compile(r"\b(?:i|we|i'm|we're|user) (?:live|work|go|have|drive|play|swim|use|lives|works|goes|has|drives|plays|swims|uses|still \w+|living|working)\b")
+PAST_VERB = re.compile(r"\b(?:lived|worked|had|was|were|went|stayed|used|kept|did|came|[a-z]{3,}ed)\b")
 WAS = re.compile(r"\b(?:was|were)\b")
 WAS_NEXT = re.compile(r"(?<!\bi )\bwas (?:at |on |in |called |named )?$")
 WAS_AFTER = re.compile(r"^[^、。]{0,12}?(?:だった(?!の[をが])|でした|(?:て|で)い(?:た(?!だ)|ました))")

@@ -578,7 +578,7 @@ class RuleReading:
         before, after = text[max(0, start - 90):start], text[end:end + 80]
         clause = re.split(r"[;()。]| but |,? so (?=i\b|it\b|we\b|they\b|now\b|my\b|the\b)|、(?=今|いま|現在)", before)[-1]
         past = list(cues.PAST.finditer(clause))
-        if not newer and (past and not cues.says_now(clause[past[-1].end():]) or cues.PAST_AFTER.search(after)):
+        if not newer and (past and not cues.says_now(clause[past[-1].end():]) or self._past_after(clause, after)):
             return "past"
         narrow = re.split(r", |、|;|:|：", clause)[-1]
         rest = self._predicate(text, end)
@@ -621,6 +621,12 @@ class RuleReading:
         if re.search(r"\bto [^.;]{1,40}\bfrom (?:the |about |my )?$", before) and cues.CHANGE_VERB.search(before):
             return "replaced"
         return "asserted"
+
+    def _past_after(self, before: str, after: str) -> bool:
+        present = cues.PRESENT_CLAUSE.match(after) or cues.PRESENT_VERB.search(before) and re.match("[^,.;]{0,20},", after)
+        if present and not cues.PAST_VERB.search(before) and not cues.PAST_VERB.search(present[0]):
+            after = present[0]
+        return bool(cues.PAST_AFTER.search(after))
 
     def _predicate(self, text: str, end: int) -> str:
         """What a Japanese sentence says of a value that ends at `end`: up to the end of its clause."""
