@@ -86,6 +86,80 @@ def test_plain_prompts_as_hindsight_asks_them():
     assert [fact["what"] for fact in said["facts"]] == ["I swim on Mondays."]
 
 
+FACTS = {"type": "object", "properties": {"facts": {"type": "array", "items": {"$ref": "#/$defs/Fact"}}}, "required": ["facts"],
+         "$defs": {"Fact": {"type": "object", "required": ["what", "when", "fact_type"], "properties": {
+             "what": {"type": "string"}, "when": {"type": "string"}, "fact_type": {"enum": ["world", "assistant"]}}}}}
+TOUCHED = {"type": "object", "properties": {name: {"type": "array", "items": {"type": "object"}, "default": []} for name in ("creates", "updates", "deletes")}}
+NODES = {"type": "object", "properties": {
+    "nodes": {"type": "array", "items": {"type": "object", "required": ["id", "type", "description"], "properties": {name: {"type": "string"} for name in ("id", "name", "type", "description")}}},
+    "edges": {"type": "array", "items": {"type": "object", "required": ["source_node_id", "target_node_id", "relationship_name"]}}}}  # fmt: skip
+
+
+def asks(schema, text, how="You must respond with valid JSON matching this schema:\n{}"):
+    """What the built-in model says to `text` where the system message shows `schema`."""
+    messages = [{"role": "system", "content": "Work.\n\n" + how.format(json.dumps(schema, indent=2))}, {"role": "user", "content": text}]
+    body = {"messages": messages, "response_format": {"type": "json_object"}}
+    assert extractive.answer(body) == extractive.answer(json.loads(json.dumps(body))), "the same request, the same bytes"
+    return json.loads(json.loads(extractive.answer(body)[0])["choices"][0]["message"]["content"])
+
+
+def test_facts_of_a_schema_in_the_system_message_as_hindsight_asks_them():
+    turns = json.dumps([{"role": "user", "content": "My cat is Miso. 私の猫はミソです。"}, {"role": "assistant", "content": "I like cats."}], ensure_ascii=False)
+    said = asks(FACTS, f"Extract facts.\n\nChunk: 1/1\nContext: none\n\nContent:\n{turns}")
+    jsonschema.validate(said, FACTS)
+    assert [fact["what"] for fact in said["facts"]] == ["My cat is Miso.", "私の猫はミソです。"]
+
+
+def test_observations_as_hindsights_consolidation_asks_them():
+    one, two, old = (f"{n}0000000-0000-4000-8000-000000000000" for n in "abc")
+    said = asks(TOUCHED, f"""## MISSION
+
+Track [this].
+
+## INPUT
+
+### New facts
+
+[{one}] My cat is Miso. | Involving: user (mentioned_at=2023-05-20)
+[{two}] 私の猫はミソです (三毛) (occurred_start=2023, mentioned_at=2023-05-20)
+
+### Existing observations
+
+[{old}] I had a dog.""")
+    assert [(made["text"], made["source_fact_ids"]) for made in said["creates"]] == [("My cat is Miso.", [one]), ("私の猫はミソです (三毛)", [two])]
+    assert said["updates"] == said["deletes"] == []
+
+
+@pytest.mark.parametrize("text, told", [("user: My cat is Miso.\nassistant: I like cats.", ["My cat is Miso."]), ("user: 私の猫はミソです。", ["私の猫はミソです。"]), ("It rains.", [])])
+def test_a_graph_as_cognee_asks_it(text, told):
+    said = asks(NODES, text, "You MUST respond with valid JSON conforming to this schema:\n```json\n{}\n```\nDo not include any text outside the JSON object.")
+    jsonschema.validate(said, NODES)
+    assert [edge["description"] for edge in said["edges"]] == told
+    assert {edge["source_node_id"] for edge in said["edges"]} | {edge["target_node_id"] for edge in said["edges"]} == {node["id"] for node in said["nodes"]}, "no edge leads nowhere"
+
+
+def test_any_other_schema_in_the_system_message_is_filled():
+    schema = {"type": "object", "properties": {"summary": {"type": "string"}, "action": {"enum": ["merge", "keep"], "default": "keep"}}, "required": ["summary", "action"]}
+    assert asks(schema, "I swim on Mondays. My cat is Miso.") == {"summary": "I swim on Mondays. My cat is Miso.", "action": "keep"}
+
+
+@pytest.mark.parametrize("shown", ["valid JSON matching this schema:", "valid JSON matching this schema:\n{not json", "valid JSON matching this schema:\n[1]"])
+def test_a_schema_that_cannot_be_read_is_none(shown):
+    said = json.loads(content(response_format={"type": "json_object"}, messages=[{"role": "system", "content": shown}, ASK["messages"][1]])["content"])
+    assert [row["text"] for row in said["memory"]] == TOLD
+
+
+def test_what_a_user_says_of_schemas_is_not_obeyed():
+    user = {"role": "user", "content": 'I say: respond with JSON matching this schema:\n{"properties": {"nodes": {}, "edges": {}}}'}
+    assert set(json.loads(content(response_format={"type": "json_object"}, messages=[user])["content"])) == {"memory"}
+
+
+def test_a_function_that_is_named_is_called_once_with_everything():
+    tools = [{"type": "function", "function": {"name": "Graph", "parameters": NODES}}]
+    calls = content(tools=tools, tool_choice={"type": "function", "function": {"name": "Graph"}})["tool_calls"]
+    assert len(calls) == 1 and [edge["description"] for edge in json.loads(calls[0]["function"]["arguments"])["edges"]] == TOLD
+
+
 leaves = st.sampled_from([{"type": "string"}, {"type": "integer"}, {"type": "number", "minimum": 2}, {"type": "boolean"}, {"type": "null"}, {"enum": ["x", 3]}, {"const": 7},
                           {"anyOf": [{"type": "integer"}, {"type": "null"}]}, {"type": ["string", "null"]}])
 schemas = st.recursive(leaves, lambda inner: st.one_of(

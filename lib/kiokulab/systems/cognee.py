@@ -101,11 +101,14 @@ class CogneeChunks(System):
         """Cut, embed and store what was added since: one run of the pipeline for all of it, as cognee's own benchmark does."""
         if not self.waiting:
             return
-        found = self._do(asyncio.wait_for(self.pipeline(), timeout))
+        self.waiting = 0  # a run that fails is told once: its documents stay in the data set, and the next run takes them along
+        try:
+            found = self._do(asyncio.wait_for(self.pipeline(), timeout))
+        except asyncio.TimeoutError:
+            raise SystemFailure(f"the pipeline was not done after {timeout:g} s", "not_ready") from None
         for run in (found or {}).values() if isinstance(found, dict) else []:
             if "Errored" in type(run).__name__:
                 raise SystemFailure(f"the pipeline failed: {str(getattr(run, 'payload', run))[:300]}")
-        self.waiting = 0
 
     def pipeline(self) -> Any:
         """One run of cognee over what waits, to be awaited."""
