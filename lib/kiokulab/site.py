@@ -209,7 +209,7 @@ class _Site:
     def track(self, track: str, found: Mapping[str, Any]) -> None:
         tables = [t for t in found["tables"] if t["track"] == track]
         out = [row for row in found["left_out"] if row["run"].startswith(track + "/")]
-        body = "".join(f"<h2>{compare.escaped(t['title'])}</h2>{compare.table_html(t, _link(''))}{self.picture(t)}" for t in tables)
+        body = "".join(f"<h2>{compare.escaped(t['title'])}</h2>{compare.table_html(t, _link('', t['route']))}{self.picture(t)}" for t in tables)
         self.page(f"{track}.html", f"{track}: all published runs", body + ("<h2>Left out</h2>" + compare.part("left_out", left_out=out) if out else ""),
                   lead=compare.question(track), trail=[("Kioku Lab", "index.html"), (track, None)])
 
@@ -229,7 +229,7 @@ class _Site:
             parts.append(f'<h2><a href="{up}{place}/index.html">{compare.escaped(f"{r.edition}, run {r.run}")}</a></h2>')
             for t, row in mine:
                 if not t["refused"]:
-                    parts.append(compare.part("leaderboard", table={**t, "rows": [row], "groups": []}, link=_link(up)))
+                    parts.append(compare.part("leaderboard", table={**t, "rows": [row], "groups": []}, link=_link(up, t["route"])))
             parts += [f"<p>Left out of the tables: {compare.escaped(row['reason'])}</p>" for row in found["left_out"] if row["run"] == name]
         if note:
             import mistune
@@ -243,14 +243,18 @@ class _Site:
         place, up = _run_path(receipt), "../../"
         trail = [("Kioku Lab", f"{up}index.html"), (receipt.track, f"{up}{receipt.track}.html"), (receipt.system, f"{up}{receipt.track}/{_slug(receipt.system)}.html")]
         notebooks = self.notebooks(folder, receipt, place, trail)
-        lists = self.cases(folder, receipt, place, trail)
+        by_route = self.cases(folder, receipt, place, trail)
         facts = [("System", f"{receipt.system} {(receipt.versions.system if receipt.versions else {}).get('version') or ''}"), ("Edition", f"{receipt.edition}, sha256 {receipt.edition_digest}"),
+                 *_reviewed(receipt),
                  ("Status", receipt.status + (f": {receipt.reason}" if receipt.reason else "")), ("Parameters", json.dumps(receipt.parameters, ensure_ascii=False)),
                  ("Judge", json.dumps({k: v for k, v in (receipt.judge or {}).items() if k != "measured"}, ensure_ascii=False)),
                  ("Kit", f"{receipt.versions.kit}, commit {receipt.versions.git_commit}{' with changes' if receipt.versions.git_dirty else ''}, Python {receipt.versions.python}" if receipt.versions else ""),
                  ("Cost", f"{receipt.cost.calls} model calls, billed {receipt.cost.billed_usd}; {receipt.cost.note}"), ("Seal", receipt.seal)]
         body = "<dl>" + "".join(f"<dt>{compare.escaped(n)}</dt><dd>{compare.escaped(plain(v, 1500))}</dd>" for n, v in facts) + "</dl>"
-        body += "<h2>What each figure counted</h2><ul>" + "".join(f'<li><a href="{href}">{compare.escaped(name)}</a> <small style="display:inline">{compare.escaped(said)}</small></li>' for name, href, said in lists) + "</ul>"
+        body += "<h2>What each figure counted</h2>"
+        for route, lists in by_route.items():
+            body += f"<h3>Route {compare.escaped(route)}, {compare.escaped(compare.ROUTES.get(route, route))}</h3>" if route else ""
+            body += "<ul class='cols'>" + "".join(f'<li><a href="{href}">{compare.escaped(name)}</a> <small style="display:inline">{compare.escaped(said)}</small></li>' for name, href, said in lists) + "</ul>"
         body += "<h2>The executed notebooks</h2><ul>" + "".join(f'<li><a href="{name}.html">{compare.escaped(name)}</a></li>' for name in notebooks) + "</ul>"
         rows = [{"step": s.step, "proof": s.digest[:16], "seconds": f"{s.seconds:.1f}", "wrote": ", ".join(f"{p} {sha[:8]}" for p, sha in s.outputs.items() if "/" not in p)} for s in receipt.steps]
         from kiokulab.page import table
@@ -268,32 +272,38 @@ class _Site:
                 made.append(step.step)
         return made
 
-    def cases(self, folder: Path, receipt: Receipt, place: str, trail: Sequence) -> list[tuple[str, str, str]]:
-        """A page a metric with what it counted, and (kioku) a page a persona with every case, the conversation and the ledger."""
-        from kiokulab.explore import Explorer
+    def cases(self, folder: Path, receipt: Receipt, place: str, trail: Sequence) -> dict[str, list[tuple[str, str, str]]]:
+        """A page a route and metric with what it counted, and (kioku) a page a route and persona with every case, and one with the
+        conversation and the ledger. Returns {route: [(metric, page, figure)]}."""
+        from kiokulab.explore import KINDS, Explorer
 
-        x, lists = Explorer(folder), []
+        whole = Explorer(folder)
         here = [*trail, (receipt.run, "index.html")]
         kioku = receipt.track == "kioku"
-        template = environment().get_template("lists.html")
-        from kiokulab.explore import KINDS
-
-        for metric in dict.fromkeys([*(KINDS if kioku else ()), *x.metrics]):  # what counted nothing has a page that says so
-            rows, kinds = x.items(metric, "everything"), x.kinds(metric)
-            rows = sorted(rows, key=lambda r: (r["good"] is True, r["good"] is None))[:600]
-            body = template.make_module({"href": _case_href}).items(rows=rows, kinds=kinds, all=len(x.items(metric, "everything")), kioku=kioku, x=x)
-            self.page(f"{place}/{_slug(metric)}.html", f"{receipt.system}: {metric.replace('_', ' ')}", str(body), trail=[*here, (metric, None)])
-            f = x.figure(metric)
-            lists.append((metric.replace("_", " "), f"{_slug(metric)}.html", f"{f['k']} of {f['n']}" + (f", {f['not_judged']} not judged" if f["not_judged"] else "")))
-        if kioku:
-            for person in x.personas.values():
-                self.persona(x, person, place, here, receipt)
-        return lists
+        template = environment().get_template("lists.html").make_module({"href": _case_href})
+        found: dict[str, list[tuple[str, str, str]]] = {}
+        for route in whole.routes:
+            x, lists, end = whole.at(route), found.setdefault(route, []), _suffix(route)
+            for metric in dict.fromkeys([*(KINDS if kioku else ()), *x.metrics]):  # what counted nothing has a page that says so
+                rows, kinds = x.items(metric, "everything"), x.kinds(metric)
+                rows = sorted(rows, key=lambda r: (r["good"] is True, r["good"] is None))[:600]
+                body = template.items(rows=rows, kinds=kinds, all=len(x.items(metric, "everything")), kioku=kioku, end=end)
+                name, f = metric.replace("_", " "), x.figure(metric)
+                self.page(f"{place}/{_slug(metric)}{end}.html", f"{receipt.system}: {name}{_on(route)}", str(body), trail=[*here, (name, None)])
+                lists.append((name, f"{_slug(metric)}{end}.html", f"{f['k']} of {f['n']}" + (f", {f['not_judged']} not judged" if f["not_judged"] else "")))
+            if kioku:
+                for person in x.personas.values():
+                    self.persona(x, person, place, here, receipt)
+        for person in whole.personas.values() if kioku else ():
+            if f"{person.id}/{whole.route}" in whole.units:
+                ledger = str(template.ledger(person=person, sessions=_sessions(whole, person), page=f"{person.id}{_suffix(whole.route)}.html"))
+                self.page(f"{place}/{person.id}-ledger.html", f"{person.id}: ledger and conversation", ledger, trail=[*here, (person.id, f"{person.id}{_suffix(whole.route)}.html"), ("ledger", None)])
+        return found
 
     def persona(self, x: Any, person: Any, place: str, here: Sequence, receipt: Receipt) -> None:
         from kiokulab.explore import case_html
 
-        unit = f"{person.id}/{x.route}"
+        unit, end = f"{person.id}/{x.route}", _suffix(x.route)
         if unit not in x.units:
             return
 
@@ -301,11 +311,32 @@ class _Site:
             return f"{person.id}-ledger.html#{'u' if kind == 'utterance' else 'f'}-{key}"
 
         cases = [(f, x.of_fact(unit, f.id)) for f in person.facts]
+        others = [(route, f"{person.id}{_suffix(route)}.html") for route in x.routes if route != x.route and f"{person.id}/{route}" in x.units]
         body = str(environment().get_template("lists.html").make_module({}).facts(
-            facts=[(f, items, case_html(x, min(items, key=lambda i: i["good"] is not False)["id"], link)) for f, items in cases if items], person=person))
-        self.page(f"{place}/{person.id}.html", f"{receipt.system}: {person.id}, fact by fact", body, trail=[*here, (person.id, None)])
-        ledger = str(environment().get_template("lists.html").make_module({}).ledger(person=person, sessions=_sessions(x, person)))
-        self.page(f"{place}/{person.id}-ledger.html", f"{person.id}: ledger and conversation", ledger, trail=[*here, (person.id, f"{person.id}.html"), ("ledger", None)])
+            facts=[(f, items, case_html(x, min(items, key=lambda i: i["good"] is not False)["id"], link)) for f, items in cases if items], person=person, route=x.route, others=others))
+        self.page(f"{place}/{person.id}{end}.html", f"{receipt.system}: {person.id}, fact by fact{_on(x.route)}", body, trail=[*here, (person.id, None)])
+
+
+def _suffix(route: str) -> str:
+    """How pages of a route end: those of the raw conversation, and of tracks without routes, have the plain name."""
+    return "" if route in ("", "raw") else f"-{route}"
+
+
+def _on(route: str) -> str:
+    return "" if not route else f", route {route}"
+
+
+def _reviewed(receipt: Receipt) -> list[tuple[str, str]]:
+    """How much of the run's edition people have reviewed, where the edition lies here and is the one that was run."""
+    from kiokulab import review
+
+    if receipt.track != "kioku":
+        return []
+    try:
+        reviews = review.Reviews(receipt.edition)
+        return [("Reviewed by people", review.said(receipt.edition) if reviews.digest == receipt.edition_digest else "not known: the edition that lies here is another one")]
+    except InputError as error:
+        return [("Reviewed by people", f"not known ({error.what})")]
 
 
 def _sessions(x: Any, person: Any) -> list[tuple[str, str, list[dict]]]:
@@ -314,8 +345,8 @@ def _sessions(x: Any, person: Any) -> list[tuple[str, str, list[dict]]]:
 
 
 def _case_href(item: Mapping[str, Any]) -> str | None:
-    """Where a kioku item's case is: its persona's page, at its fact; a noise or language item has its own block in the list."""
-    return f"{item['persona']}.html#{item['fact']}" if item["metric"] not in ("noise", "language_mismatch") else None
+    """Where a kioku item's case is: its persona's page of its route, at its fact; a noise or language item has its own block in the list."""
+    return f"{item['persona']}{_suffix(item['unit'].partition('/')[2])}.html#{item['fact']}" if item["metric"] not in ("noise", "language_mismatch") else None
 
 
 def _run_path(receipt: Receipt) -> str:
@@ -327,7 +358,7 @@ def _slug(text: str) -> str:
     return kept if kept == text else f"{kept}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"
 
 
-def _link(up: str) -> Callable[[Mapping[str, Any], str | None], str | None]:
+def _link(up: str, route: str) -> Callable[[Mapping[str, Any], str | None], str | None]:
     def link(row: Mapping[str, Any], name: str | None = None) -> str | None:
         track, edition, rest = row["run"].split("/", 2)
         system, run = rest.rsplit("/", 1)
@@ -335,7 +366,7 @@ def _link(up: str) -> Callable[[Mapping[str, Any], str | None], str | None]:
         if name is None:
             return f"{place}/index.html"
         sums = {"compression", "success", "overall", "abstention"}  # of characters, or of all lists together: the run's page has them
-        return f"{place}/{'index' if name in sums else _slug(name)}.html"
+        return f"{place}/{'index' if name in sums else _slug(name) + _suffix(route)}.html"
 
     return link
 
