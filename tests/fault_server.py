@@ -46,6 +46,20 @@ def once_each(fault: str) -> Callable[[int, Any], str]:
     return script
 
 
+def now_and_then(fault: str, every: int = 3) -> Callable[[int, Any], str]:
+    """The fault at every third call (or another number), and never twice for the same request."""
+    seen: set[str] = set()
+
+    def script(number: int, body: Any) -> str:
+        text = json.dumps(body, sort_keys=True)
+        if number % every or text in seen:
+            return "ok"
+        seen.add(text)
+        return fault
+
+    return script
+
+
 class FaultServer:
     def __init__(self, script: Any = "ok", reply: Callable[[dict], str] | str = '{"ok": true}', delay_s: float = 0.0, slow_s: float = 5.0):
         self.script, self.reply, self.delay_s, self.slow_s = script, reply, delay_s, slow_s

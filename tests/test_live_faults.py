@@ -12,8 +12,8 @@ from decimal import Decimal
 
 import pytest
 import toy_model
-from fault_server import COST, FAULTS, TEXTS, FaultServer
-from test_live_run import KEY, key_of, kit, verdict_of  # noqa: F401 - a fixture among them
+from fault_server import COST, FAULTS, TEXTS, FaultServer, now_and_then
+from test_live_run import KEY, asked, key_of, kill, kit, verdict_of  # noqa: F401 - a fixture among them
 
 from kiokulab import calls, receipts
 from kiokulab.files import read_jsonl
@@ -22,20 +22,6 @@ SAMPLE = ("503", "duplicate", "correct_false")
 HARMLESS = {"slow_first_byte", "duplicate", "code_fence", "usage_missing", "cached_tokens", "cost_missing", "ok"}
 NOT_RETRIED = {"redirect", "refusal", "content_filter", "truncated_json"}  # a first reply that is one of these is the last
 WIDE = ("--concurrency", "32")
-
-
-def now_and_then(fault):
-    """The fault at every third call, and never twice for the same request."""
-    seen = set()
-
-    def script(number, body):
-        text = json.dumps(body, sort_keys=True)
-        if number % 3 or text in seen:
-            return "ok"
-        seen.add(text)
-        return fault
-
-    return script
 
 
 @pytest.fixture(scope="module")
@@ -99,12 +85,21 @@ def test_a_cap_ends_with_4_within_one_call_names_what_was_not_run_and_a_higher_o
         receipt = receipts.read_receipt(kit.folder())
         assert receipt.status == "stopped" and not (kit.folder() / "metrics.json").exists()
         paid = len(server.account)
+        server.delay_s = 0.05
+        started = kit.live(server, "--budget-usd", "5", wait=False)  # goes on, and is killed in the middle
+        until = time.monotonic() + 200
+        while len(server.account) < paid + 15 and time.monotonic() < until and started.poll() is None:
+            time.sleep(0.05)
+        assert started.poll() is None
+        answered, killed = kill(started, kit.outputs), len(server.account)
+        assert len(answered) > paid
+        server.delay_s = 0.0
         done = kit.live(server, *WIDE, "--budget-usd", "5")
         assert done.returncode == 0, done.stderr
-        asked = [json.dumps(row["body"], sort_keys=True) for row in server.account]
-        assert not set(asked[:paid]) & set(asked[paid:]), "a paid call was made again"
-        assert calls.totals([kit.folder() / "judge-calls.sqlite"])["attempts"] == len(asked)
-
+        assert not asked(server.account[:paid]) & asked(server.account[paid:]), "a paid call was made again"
+        assert not answered & asked(server.account[killed:]), "a call that was answered before the kill was made again"
+        recorded = calls.totals([kit.folder() / "judge-calls.sqlite"])["attempts"]
+        assert len(server.account) - 8 <= recorded <= len(server.account)  # those under way when it was killed were paid and heard by nobody
 
 
 @pytest.mark.skipif(os.environ.get("KIOKULAB_TEST_FAULTS") != "all", reason="three minutes; the step alone is tested in test_live_run. KIOKULAB_TEST_FAULTS=all runs it")
@@ -122,5 +117,25 @@ def test_an_endpoint_that_goes_away_in_the_middle_ends_with_5_and_the_command_go
     with server.running():
         done = kit.live(server, *WIDE, "--budget-usd", "5")
     assert done.returncode == 0, done.stderr
+    assert all(row["verdict"] != "not_judged" for row in read_jsonl(kit.folder() / "judgements.jsonl") if row["kind"] in ("version", "answer"))
+    receipts.verify(kit.folder())
+
+
+@pytest.mark.skipif(os.environ.get("KIOKULAB_TEST_FAULTS") != "all", reason="two minutes. KIOKULAB_TEST_FAULTS=all runs it")
+def test_a_run_that_is_killed_after_its_endpoint_was_given_up_goes_on_and_asks_nothing_again(kit):  # noqa: F811
+    server = FaultServer(reply=toy_model.reply)
+    server.script = lambda number, body: "reset" if number > 30 else "ok"
+    with server.running():
+        started = kit.live(server, "--budget-usd", "5", wait=False)
+        until = time.monotonic() + 300
+        while len(server.account) < 30 + 5 * 5 and time.monotonic() < until and started.poll() is None:  # five calls of five attempts
+            time.sleep(0.01)
+        assert started.poll() is None
+        answered, killed = kill(started, kit.outputs), len(server.account)
+        assert len(answered) == 30
+        server.script = "ok"
+        done = kit.live(server, *WIDE, "--budget-usd", "5")
+        assert done.returncode == 0, done.stderr
+        assert not answered & asked(server.account[killed:])
     assert all(row["verdict"] != "not_judged" for row in read_jsonl(kit.folder() / "judgements.jsonl") if row["kind"] in ("version", "answer"))
     receipts.verify(kit.folder())

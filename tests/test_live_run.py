@@ -172,10 +172,10 @@ def test_a_panel_votes_and_its_agreement_is_in_the_judge_row(judged):
 def kit(tmp_path):
     """kit(*arguments) runs the command line with outputs of its own and a fake key."""
 
-    def command(*arguments, wait=True, **environment):
+    def command(*arguments, wait=True, before=(), **environment):
         known = {**os.environ, "KIOKULAB_OUTPUTS": str(tmp_path / "outputs"), "KIOKULAB_API_KEY": KEY, **environment}
         known = {name: value for name, value in known.items() if value is not None and name != "KIOKULAB_METER"}
-        line = [sys.executable, "-m", "kiokulab", *arguments]
+        line = [*before, sys.executable, "-m", "kiokulab", *arguments]
         if not wait:
             return subprocess.Popen(line, env=known, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         return subprocess.run(line, capture_output=True, text=True, timeout=900, env=known, stdin=subprocess.DEVNULL)
@@ -199,26 +199,19 @@ def test_a_live_run_is_killed_goes_on_is_replayed_without_key_and_network_and_ju
         while len(server.account) < 70 and time.monotonic() < until and started.poll() is None:
             look_for_key(started.pid)
             time.sleep(0.1)
-        assert started.poll() is None
-        for process in [*psutil.Process(started.pid).children(recursive=True), psutil.Process(started.pid)]:
-            process.send_signal(signal.SIGKILL)
-        started.wait()
-        time.sleep(1)
-        record = next((tmp_path / "outputs").glob("kioku/*/*/*/units/3-judge/calls.sqlite"))
-        answered = {bytes(calls.bodies(record, row)["request"]) for row in calls.rows(record) if row["final"] and row["status"] == 200}
-        before = len(server.account)
+        answered, before = kill(started, tmp_path / "outputs"), len(server.account)
         assert answered
 
         done = kit.live(server, "--budget-usd", "5")
         assert done.returncode == 0, done.stderr
-        assert not answered & {json.dumps(row["body"], separators=(",", ":"), ensure_ascii=False).encode() for row in server.account[before:]}
+        assert not answered & asked(server.account[before:])
         folder = kit.folder()
         receipt = receipts.verify(folder)
         assert receipt.cost.calls and receipt.versions.models == ["toy-2026"] and set(receipt.cost.prompts) and not receipt.cost.plumbing
-        assert Decimal(receipt.cost.billed_usd) == calls.totals([record])["billed"] <= server.billed()
+        assert Decimal(receipt.cost.billed_usd) == calls.totals([folder / "units" / "3-judge" / "calls.sqlite"])["billed"] <= server.billed()
         count = len(server.account)
 
-    replayed = kit("replay", str(folder), KIOKULAB_API_KEY=None)  # the server is gone, and so is the key
+    replayed = kit("replay", str(folder), before=NO_NETWORK if network_can_be_cut_off() else (), KIOKULAB_API_KEY=None)  # the server is gone, and so is the key
     assert replayed.returncode == 0 and "byte for byte" in replayed.stdout, replayed.stderr
     assert len(server.account) == count
 
@@ -241,6 +234,35 @@ def test_a_live_run_is_killed_goes_on_is_replayed_without_key_and_network_and_ju
     damage(changed / "judge-calls.sqlite")
     other = kit("replay", str(changed), KIOKULAB_API_KEY=None)
     assert other.returncode == 6 and "recorded" in other.stderr and "asked now" in other.stderr, other.stderr
+
+
+def kill(started, outputs):
+    """SIGKILL to a command and all that it started; gives the requests that were answered by then, as the record has them."""
+    for process in [*psutil.Process(started.pid).children(recursive=True), psutil.Process(started.pid)]:
+        process.send_signal(signal.SIGKILL)
+    started.wait()
+    time.sleep(1)
+    record = next(outputs.glob("kioku/*/*/*/units/3-judge/calls.sqlite"))
+    return {bytes(calls.bodies(record, row)["request"]) for row in calls.rows(record) if row["final"] and row["status"] == 200}
+
+
+def asked(account):
+    """The requests of a server's account as the kit's client writes them."""
+    return {json.dumps(row["body"], separators=(",", ":"), ensure_ascii=False).encode() for row in account}
+
+
+# a network namespace of its own in which there is a loopback and nothing else
+NO_NETWORK = ("unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"')
+
+
+def network_can_be_cut_off():
+    return bool(shutil.which("unshare") and shutil.which("ip")) and subprocess.run([*NO_NETWORK, "true"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not network_can_be_cut_off(), reason="this machine gives no network namespace (unshare --net): the replay is then tested with the server gone alone")
+def test_where_the_network_is_cut_off_there_is_a_loopback_and_nothing_else():
+    seen = subprocess.run([*NO_NETWORK, "ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(seen) == 1 and " lo: " in seen[0] and "UP" in seen[0]
 
 
 def damage(record):
