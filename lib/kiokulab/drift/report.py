@@ -316,6 +316,11 @@ def write(
     return path
 
 
+def _p(value: float) -> str:
+    """A p-value; one that is too small for a number of the machine is not printed as zero."""
+    return "under 1e-300" if value < 1e-300 else f"{value:.2g}"
+
+
 def _differences(graded: analyze.Graded, others: Sequence[analyze.Graded], params: Any) -> list[dict[str, Any]]:
     """This run against each other one; printed with how many pairs the adjustment is over."""
     rows = analyze.differences(graded, others, params.seed, min(params.bootstrap, 1000))
@@ -325,7 +330,7 @@ def _differences(graded: analyze.Graded, others: Sequence[analyze.Graded], param
             "against": row["second"],
             "only this passes": row["only first"],
             "only the other passes": row["only second"],
-            "p, exact McNemar, Holm": row["verdict"] if row["p (Holm)"] is None else f"{row['p (Holm)']:.2g}",
+            "p, exact McNemar, Holm": row["verdict"] if row["p (Holm)"] is None else _p(row["p (Holm)"]),
             "score difference": f"{row['score difference']:.1f}"
             + ("" if row["low"] is None else f" ({row['low']:.1f} to {row['high']:.1f})"),
             "pairs": row["pairs"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -131,5 +132,7 @@ def write(folder: Path, params: Any) -> None:
     tables = [("Four axes", axes_table(found)), ("Beside it", beside(params)), ("Conflicts, with true negatives", conflict_table(found)),
               ("Failures in full", failures(folder)), ("What each rule of the lexical fallback is worth", variation_table(folder)),
               ("Latency", latency_table(folder)), ("The receipt", receipt_table(found)), ("Conditions", conditions(folder, params))]
-    sections = [("", page.image(data, alt))] + [(title, page.table(rows, 600)) for title, rows in tables if rows]
+    said = f"{params.system} was fed by the kit's built-in model, which copies sentences and understands nothing."
+    note = f'<div class="box" role="note"><strong>Plumbing, and no result.</strong> {escape(page.plain(said, 400))}</div>' if found.get("plumbing") else ""
+    sections = [("", note + page.image(data, alt))] + [(title, page.table(rows, 600)) for title, rows in tables if rows]
     write_atomic(folder / "report.html", page.document(f"emem: {params.system} on four axes", sections))
