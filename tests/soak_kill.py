@@ -2,7 +2,7 @@
 moments of the real kioku track; after each the same command, and the metrics of an undisturbed run. Not part of `make test`: it
 takes about 40 minutes on two cores.
 
-    .venv/bin/python tests/soak_kill.py [kills of each kind, default 10] [system, default vector]
+    .venv/bin/python tests/soak_kill.py [kills of each kind, default 10] [system, default vector] [kinds, default all]
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main() -> int:
         assert undisturbed.wait() == 0, "the undisturbed run failed"
         length, wanted = time.monotonic() - started, metrics("undisturbed")
         print(f"undisturbed: {length:.0f} s, {len(wanted)} runs")
-        kinds = [kind for kind in KINDS if kind != "worker" or registry.describe(system)["lock_digest"]]
+        kinds = sys.argv[3:] or [kind for kind in KINDS if kind != "worker" or registry.describe(system)["lock_digest"]]
         for kind in kinds:
             for turn in range(kills):
                 name = f"{kind}-{turn}"
