@@ -108,3 +108,122 @@ def test_every_row_can_be_read(rows, repository):
     for half in ("dev", "scored"):
         figures = measure(judge, repository / "data" / "kioku" / "judge-set", half, [language])[language]
         assert figures["n"] == sum(row["half"] == half for row in rows)
+
+
+# --- the set of edition v1 ----------------------------------------------------------------------------------------
+
+V1_KINDS = KINDS | {
+    "utterance",
+    "repeated_back",
+    "other_version",
+    "partial_update",
+    "implied",
+    "relative_date",
+    "number",
+    "hypothetical",
+    "merged",
+    "ellipsis",
+    "topic_only",
+    "chatter",
+}
+DEV = {"en-01", "en-02", "en-03", "ja-01", "ja-02", "ja-03"}
+SYSTEMS = {"langmem", "mem0", "byterover"}
+COUNTS = {  # held, partial, absent; stored, reworded
+    "en": {"dev": (54, 10, 43, 52, 55), "scored": (51, 9, 46, 54, 52)},
+    "ja": {"dev": (49, 12, 45, 55, 51), "scored": (50, 9, 47, 54, 52)},
+}
+
+
+@pytest.fixture(scope="module", params=["en", "ja"])
+def v1(request, repository):
+    path = repository / "data" / "kioku" / "judge-set" / f"v1-{request.param}.jsonl"
+    lines = path.read_text(encoding="utf-8").split("\n")
+    assert lines.pop() == ""
+    result = [json.loads(line) for line in lines]
+    assert [dumps(row) for row in result] == lines, "lines are not canonical"
+    assert {row["language"] for row in result} == {request.param}
+    return result
+
+
+@pytest.fixture(scope="module")
+def personas(repository):
+    files = sorted((repository / "data" / "kioku" / "v1").glob("??-0?.json"))
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files}
+
+
+def texts(row):
+    return [row["sentence"]] if isinstance(row["sentence"], str) else row["sentence"]
+
+
+def test_v1_schema(v1):
+    test_schema([{**row, "kind": "verbatim"} for row in v1])
+    test_ids_are_unique_and_sorted(v1)
+    test_no_sentence_twice_for_one_version([{**row, "version": {**row["version"], "slot": row["fact"]}} for row in v1])
+    for row in v1:
+        assert row["kind"] in V1_KINDS and row["source"] in SYSTEMS | {"rewording"}, row["id"]
+        assert isinstance(row["sentence"], str) or row["source"] == "rewording", row["id"]
+
+
+def test_v1_counts(v1):
+    """As the README's table has them: half and label, and what is from a store."""
+    for half in ("dev", "scored"):
+        rows = [row for row in v1 if row["half"] == half]
+        assert len(rows) >= 100
+        labels = Counter(row["label"] for row in rows)
+        reworded = sum(row["source"] == "rewording" for row in rows)
+        counts = (labels["held"], labels["partial"], labels["absent"], len(rows) - reworded, reworded)
+        assert counts == COUNTS[rows[0]["language"]][half]
+        assert 0.45 <= labels["held"] / len(rows) <= 0.55 and 0.45 <= reworded / len(rows) <= 0.55
+        assert {row["source"] for row in rows} == SYSTEMS | {"rewording"}
+        missing = V1_KINDS - {row["kind"] for row in rows}
+        assert missing <= {"repeated_back"}, (half, missing)
+
+
+def test_v1_halves_by_persona(v1):
+    assert {row["persona"] for row in v1} == {f"{v1[0]['language']}-0{n}" for n in range(1, 6)}
+    for row in v1:
+        assert row["half"] == ("dev" if row["persona"] in DEV else "scored"), row["id"]
+    halves = {}
+    for row in v1:
+        for text in texts(row):
+            halves.setdefault(text.removeprefix("Recorded: "), set()).add(row["half"])
+    assert [text for text, found in halves.items() if len(found) > 1] == []
+
+
+def test_v1_versions_are_the_editions(v1, personas):
+    for row in v1:
+        persona = personas[row["persona"]]
+        assert row["subject"] == persona["name"]
+        fact = next(f for f in persona["facts"] if f"{row['persona']}/{f['id']}" == row["fact"])
+        version = row["version"]
+        assert (version["slot"], version["question"]["text"]) == (fact["slot"], fact["question"]["text"]), row["id"]
+        there = {one["n"]: one["text"] for one in fact["versions"]}
+        assert {one["n"]: one["text"] for one in (version, *version["other_versions"])} == there, row["id"]
+
+
+def test_v1_stored_texts_are_from_the_sessions(v1, personas):
+    """The systems ran on a model that copies: what is called stored must be in that persona's sessions, but for what
+    ByteRover writes itself."""
+    for row in v1:
+        said = [turn["text"] for session in personas[row["persona"]]["sessions"] for turn in session["turns"]]
+        found = any(text.removeprefix("Recorded: ") in utterance for text in texts(row) for utterance in said)
+        own = row["source"] == "byterover" and row["kind"] == "chatter"
+        if row["source"] == "rewording":
+            assert not found or row["kind"] == "verbatim", row["id"]
+        else:
+            assert found or own, row["id"]
+
+
+def test_v1_rows_can_be_read_beside_the_first_set(v1, repository):
+    from types import SimpleNamespace
+
+    from kiokulab.judging import measure
+
+    absent = SimpleNamespace(verdict=lambda *_: SimpleNamespace(verdict="absent"))
+    judge = SimpleNamespace(read=lambda *_, **__: absent)
+    name = f"v1-{v1[0]['language']}"
+    for half in ("dev", "scored"):
+        figures = measure(judge, repository / "data" / "kioku" / "judge-set", half, [name])[name]
+        rows = [row for row in v1 if row["half"] == half]
+        assert figures["n"] == len(rows)
+        assert figures["missed_holds"]["n"] == sum(row["label"] == "held" for row in rows)
