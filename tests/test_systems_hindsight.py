@@ -25,7 +25,7 @@ class Bank:
     def __init__(self):
         self.rows, self.hidden, self.asked = [], [], []
         self.status, self.error, self.done, self.failed, self.lost = "completed", None, 0, 0, 0
-        self.waiting = 0
+        self.waiting, self.log = 0, None
 
     def store(self, text, kind="world", **more):
         self.rows.append({"id": f"{len(self.rows):08x}-random", "text": text, "fact_type": kind, "date": WHEN, "mentioned_at": WHEN, **more})
@@ -45,7 +45,10 @@ class Bank:
             start, count = int(query["offset"][0]), int(query["limit"][0])
             return 200, {"items": rows[start : start + min(count, 40)], "total": len(rows) + self.lost}
         if path == "/memories" and method == "POST":
-            if self.status == "completed":
+            if self.log:
+                with open(self.log, "a") as file:
+                    file.write("WARNING Cannot make progress splitting chunk 1/1 (40 chars); dropping this sub-chunk.\n" * 2)
+            elif self.status == "completed":
                 self.store(body["items"][0]["content"])
             return 200, {"operation_id": "op1"}
         if path == "/memories" and method == "DELETE":
@@ -104,6 +107,8 @@ def held(tmp_path, monkeypatch):
         adapter = hindsight.Hindsight()
         adapter.space, adapter.workdir, adapter.base, adapter.bank = "u1", str(tmp_path), base, "/v1/default/banks/u1"
         adapter.file, adapter.refused, adapter.told = tmp_path / "kiokulab.json", tmp_path / "refused.log", 0
+        adapter.log_file = tmp_path / "server.log"
+        adapter.log_file.write_text("dropping this sub-chunk (of an earlier item)\n")
         adapter.numbers, adapter.fed, adapter.failed = {}, 0, 0
         yield adapter, bank
 
@@ -168,6 +173,13 @@ def test_memories_whose_consolidation_was_given_up_are_a_counted_warning_told_on
     bank.failed = 3
     assert adapter.ingest(SESSION, WHEN).warnings == ["consolidation was given up for 3 memories"]
     assert adapter.ingest(SESSION, WHEN).warnings == []
+
+
+def test_text_that_it_drops_since_an_answer_was_cut_off_is_a_counted_warning(held):
+    adapter, bank = held
+    bank.log = adapter.log_file
+    told = adapter.ingest(SESSION, WHEN)
+    assert told.added == 0 and told.warnings == ["2 parts of the text were dropped: the model's answers to them were cut off"]
 
 
 def test_settling_waits_for_the_queue_and_asks_for_consolidation_where_nothing_runs(held):

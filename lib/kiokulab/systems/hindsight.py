@@ -56,8 +56,9 @@ class Hindsight(System):
     embeddings = True
     keeps = "some"
     capabilities = frozenset({"search", "forget", "reset"})
-    # threshold: its own floor of likeness for results that only their vector finds; budget: how widely a recall looks (low, mid, high)
-    settings = {"threshold": 0.3, "budget": "mid", "retain_timeout_s": 500}
+    # threshold: the likeness below which vectors give no result (0: none). Its own, 0.3, is meant for its own embedder, and drops nearly
+    # everything with the kit's; budget: how widely a recall looks (low, mid, high)
+    settings = {"threshold": 0.0, "budget": "mid", "retain_timeout_s": 500}
 
     # life cycle
     def version(self) -> str:
@@ -84,11 +85,12 @@ class Hindsight(System):
         self.fed: int = kept.get("fed", 0)
         self.failed = 0  # memories whose consolidation was given up, as far as they were told
         self.refused, self.told = root / "refused.log", 0
+        self.log_file = root / "server.log"
         self.bank = f"/v1/default/banks/{space}"
         self.postgres = self.server = None
         self.sockets = tempfile.mkdtemp(prefix="kiokulab-pg-", dir="/tmp")  # a socket's path has at most 107 bytes: not in the unit's folder
         try:
-            self.log = open(root / "server.log", "ab")  # noqa: SIM115
+            self.log = open(self.log_file, "ab")  # noqa: SIM115
             url = self._start_postgres(root / "postgres")
             self._start_server(url, llm, embedder["id"])
             self._ask("PUT", self.bank, {})
@@ -159,7 +161,7 @@ class Hindsight(System):
             time.sleep(POLL)
 
     def _last_lines(self) -> str:
-        return Path(self.log.name).read_bytes()[-1500:].decode("utf-8", "replace")
+        return self.log_file.read_bytes()[-1500:].decode("utf-8", "replace")
 
     def _run(self, command: list[Any], environment: dict[str, str], check: bool = True) -> bool:
         """One command to its end; True where it ended well. Raises SystemFailure where it did not and `check` is set."""
@@ -242,7 +244,7 @@ class Hindsight(System):
             told = {"context": "a conversation between a user and an assistant"}
         else:
             content, told = item.text, {}
-        before = self._facts()
+        before, logged = self._facts(), self.log_file.stat().st_size
         # an id of its own for each: a document that comes again under the same one would replace the first
         entry = {"content": content, "timestamp": when, "document_id": f"d{self.fed + 1:06d}", **told}
         answer = self._ask("POST", f"{self.bank}/memories", {"items": [entry], "async": True})
@@ -257,6 +259,11 @@ class Hindsight(System):
         self.settle(max(ended - time.monotonic(), 1.0))
         stats = self._stats()
         warnings = []
+        with open(self.log_file, "rb") as log:  # an answer that its model's limit cut off is dropped with its text, and only the log says so
+            log.seek(logged)
+            dropped = log.read().count(b"dropping this sub-chunk")
+        if dropped:
+            warnings.append(f"{dropped} parts of the text were dropped: the model's answers to them were cut off")
         if stats["failed_consolidation"] > self.failed:
             warnings.append(f"consolidation was given up for {stats['failed_consolidation'] - self.failed} memories")
             self.failed = stats["failed_consolidation"]
