@@ -183,8 +183,8 @@ def _shown(body: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _facts(found: Sequence[str]) -> dict[str, Any]:
-    """Hindsight's facts: each sentence is one."""
-    return {"facts": [{"what": sentence, "when": "N/A", "where": "N/A", "who": "user", "why": "N/A", "fact_kind": "conversation", "fact_type": "world",
+    """Hindsight's facts: each sentence is one. It writes the speaker behind the text, so he is named in the sentence's language."""
+    return {"facts": [{"what": sentence, "when": "N/A", "where": "N/A", "who": "ユーザー" if _JAPANESE.search(sentence) else "user", "why": "N/A", "fact_kind": "conversation", "fact_type": "world",
                        "entities": [], "causal_relations": []} for sentence in found]}
 
 
