@@ -236,3 +236,72 @@ def test_a_folder_that_is_no_site_is_left_alone(published, tmp_path):
     assert (tmp_path / "mine.txt").read_text() == "mine"
     with pytest.raises(InputError, match="nothing is published"):
         site.build(tmp_path, tmp_path / "out")
+
+
+# --- routes, other tracks, the README's table ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """A site of runs of all four tracks, published; the kioku runs on all routes."""
+    root, target = tmp_path_factory.mktemp("many"), tmp_path_factory.mktemp("published-many")
+    made = [runs_made.make(root, system, personas=2, route="all") for system in ("oracle", "replace-similar")]
+    made += [runs_made.make(root, system, track="drift", language="en") for system in ("oracle", "mute")]
+    made += [runs_made.make(root, "reference-lexical", track="emem"), runs_made.make(root, "plain-rag", track="verdict", questions=6)]
+    for folder in made:
+        site.publish(folder, target)
+    out = tmp_path_factory.mktemp("site-many") / "site"
+    site.build(target, out)
+    return target, out
+
+
+def test_runs_of_every_track_are_published_verified_and_have_their_pages(many):
+    target, out = many
+    for folder in site.published_runs(target):
+        receipt = receipts.verify(site.opened(folder))
+        assert sum(p.stat().st_size for p in folder.iterdir()) < site.LARGEST
+        place = out / "runs" / f"{receipt.track}-{receipt.edition}-{receipt.system}-{receipt.run}"
+        page = (place / "index.html").read_text(encoding="utf-8")
+        assert (out / receipt.track / f"{receipt.system}.html").is_file() and "What each figure counted" in page
+        if receipt.track == "kioku":
+            assert "No person has reviewed a session" in page or "sessions of v0.1 are reviewed" in page
+
+
+def test_a_figure_of_a_route_leads_to_what_that_route_counted(many):
+    target, out = many
+    tables = {t["route"]: t for t in compare.compare(target, resamples=0)["tables"] if t["track"] == "kioku"}
+    page = Links((out / "kioku.html").read_text(encoding="utf-8"))
+    for route, end in (("raw", ""), ("requests", "-requests"), ("signaled", "-signaled")):
+        row = next(r for r in tables[route]["rows"] if r["system"] == "replace-similar")
+        for metric in ("old_version_kept", "noise"):
+            link = next(link for link in page.links if "-replace-similar-" in link and link.endswith(f"/{metric}{end}.html"))
+            listed = (out / link).read_text(encoding="utf-8")
+            figure = next(f for f in row["figures"] if f["name"] == metric)
+            assert listed.count("<tr") - 1 == figure["n"] + figure["not_judged"] and f"/{route}<" in listed and f"route {route}" in listed
+    person = (out / link).parent / "en-01-requests.html"
+    assert "(route requests)" in person.read_text(encoding="utf-8") and 'href="en-01-signaled.html"' in person.read_text(encoding="utf-8")
+
+
+def test_every_link_of_a_site_of_all_tracks_leads_somewhere(many):
+    _, out = many
+    pages = {p.relative_to(out).as_posix(): Links(p.read_text(encoding="utf-8")) for p in out.rglob("*.html")}
+    for name, page in pages.items():
+        assert not page.outside, (name, page.outside[:3])
+        for href in page.links:
+            if not href.startswith("https://"):
+                path, fragment = urldefrag(unquote(href))
+                target = (out / name).parent.joinpath(path).resolve().relative_to(out.resolve()).as_posix() if path else name
+                assert target in pages and (not fragment or fragment in pages[target].ids), (name, href)
+
+
+def test_the_readme_table_takes_runs_of_the_default_parameters_alone(many, published):
+    assert site.readme_table(many[0]) == "" == site.readme_table(published), "two and four personas are not the edition"
+    assert site.readme_table(PUBLISHED).count("\n") == 6
+
+
+def test_tables_of_one_title_say_what_differs(tmp_path):
+    root = runs_made.copy(tmp_path)
+    for system in ("oracle", "null"):
+        runs_made.make(root, system, personas=2)
+    titles = [t["title"] for t in compare.compare(root, resamples=0)["tables"]]
+    assert sorted(titles) == ["kioku · v0.1 · raw conversation · personas 2", "kioku · v0.1 · raw conversation · personas 4"]

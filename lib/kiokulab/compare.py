@@ -341,7 +341,19 @@ def compare(root: str | Path, *, seed: int = 1, resamples: int = 2000) -> dict[s
         names[table["id"]] = names.get(table["id"], 0) + 1
         if names[table["id"]] > 1:
             table["id"] += f"-{names[table['id']]}"
+    _tell_apart(tables)
     return {"tables": tables, "left_out": sorted([*left_out, *more], key=lambda row: row["run"])}
+
+
+def _tell_apart(tables: Sequence[dict[str, Any]]) -> None:
+    """Tables of one title get what differs between them into it: 'kioku · v0.1 · requests · personas 2'."""
+    for title in {table["title"] for table in tables}:
+        alike = [table for table in tables if table["title"] == title]
+        names = [name for name in alike[0]["conditions"] if len({table["conditions"].get(name) for table in alike}) > 1]
+        names = [name for name in names if name not in ("dataset", "edition")] or names  # digests only where there is nothing plainer
+        for table in alike if len(alike) > 1 else ():
+            said = [f"{name.replace('_', ' ')} {table['conditions'].get(name, 'not recorded')}" for name in names]
+            table["title"] += " · " + ", ".join("all personas" if words == "personas 0" else words for words in said)
 
 
 def _routes(run: Run) -> list[str]:

@@ -113,13 +113,14 @@ def published_runs(published: str | Path) -> list[Path]:
 
 
 def readme_table(published: str | Path, track: str = "kioku") -> str:
-    """The README's table of a track as markdown, from the published runs' metrics; "" where none is published."""
+    """The README's table of a track as markdown, from the published runs of its default edition and parameters; "" where there is
+    none. Runs of other editions, personas or judges are on the site, and in no row of this."""
     from kiokulab.kioku import analyze
 
     rows = []
     for folder in published_runs(published):
         receipt = read_receipt(folder)
-        if receipt is None or receipt.track != track or track != "kioku":
+        if receipt is None or receipt.track != track or track != "kioku" or not _default(receipt):
             continue
         found = json.loads((folder / "metrics.json").read_bytes())
         part = found["by_route"].get("raw")
@@ -132,6 +133,15 @@ def readme_table(published: str | Path, track: str = "kioku") -> str:
         return ""
     heads = ["System", "Index", *[analyze.TITLES[n] for n in analyze.METRICS]]
     return "\n".join(["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1), *[text for *_, text in sorted(rows)]])
+
+
+def _default(receipt: Receipt) -> bool:
+    """Whether a run has its track's default parameters, but for its system, that system's settings and the routes."""
+    from kiokulab.params import params_class
+
+    usual = params_class(receipt.track)().model_dump()
+    free = (compare.FREE | {"jobs", "beside", "run_dir"}) - {"edition"}
+    return all(value == usual.get(name, value) for name, value in receipt.parameters.items() if name not in free)
 
 
 def _cell(text: str) -> str:
@@ -246,8 +256,8 @@ class _Site:
         by_route = self.cases(folder, receipt, place, trail)
         facts = [("System", f"{receipt.system} {(receipt.versions.system if receipt.versions else {}).get('version') or ''}"), ("Edition", f"{receipt.edition}, sha256 {receipt.edition_digest}"),
                  *_reviewed(receipt),
-                 ("Status", receipt.status + (f": {receipt.reason}" if receipt.reason else "")), ("Parameters", json.dumps(receipt.parameters, ensure_ascii=False)),
-                 ("Judge", json.dumps({k: v for k, v in (receipt.judge or {}).items() if k != "measured"}, ensure_ascii=False)),
+                 ("Status", receipt.status + (f": {receipt.reason}" if receipt.reason else "")), ("Parameters", _listed(receipt.parameters)),
+                 ("Judge", _listed({k: v for k, v in (receipt.judge or {}).items() if k != "measured"}) or "none: arithmetic over known keys"),
                  ("Kit", f"{receipt.versions.kit}, commit {receipt.versions.git_commit}{' with changes' if receipt.versions.git_dirty else ''}, Python {receipt.versions.python}" if receipt.versions else ""),
                  ("Cost", f"{receipt.cost.calls} model calls, billed {receipt.cost.billed_usd}; {receipt.cost.note}"), ("Seal", receipt.seal)]
         body = "<dl>" + "".join(f"<dt>{compare.escaped(n)}</dt><dd>{compare.escaped(plain(v, 1500))}</dd>" for n, v in facts) + "</dl>"
@@ -315,6 +325,11 @@ class _Site:
         body = str(environment().get_template("lists.html").make_module({}).facts(
             facts=[(f, items, case_html(x, min(items, key=lambda i: i["good"] is not False)["id"], link)) for f, items in cases if items], person=person, route=x.route, others=others))
         self.page(f"{place}/{person.id}{end}.html", f"{receipt.system}: {person.id}, fact by fact{_on(x.route)}", body, trail=[*here, (person.id, None)])
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    """'edition v0.1, k 30, ...': what is empty is left out."""
+    return ", ".join(f"{name.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}" for name, value in values.items() if value not in ("", None, [], {}))
 
 
 def _suffix(route: str) -> str:
