@@ -68,6 +68,7 @@ def test_with_a_model_its_graph_is_made_over_a_restart_and_apart_from_other_unit
             assert len(asked) == 2, "its graph and its summary"
         with connect(tmp_path, endpoint, name="cognee") as memory, connect(tmp_path, endpoint, "u2", "cognee") as other:
             assert memory.dump() == kept and other.dump() == []
+            assert "Biscuit" not in (tmp_path / "u1" / "store" / "documents.json").read_text(), "residue at rest is cognee's, and none of the adapter's"
             other.ingest(Request("r", WHEN, "My canary sings 99881 songs."), WHEN)
             other.settle(300)
             memory.reset()

@@ -63,8 +63,11 @@ class CogneeChunks(System):
         import cognee
 
         self.cognee = cognee
-        self.file = root / "documents.json"  # texts in the order of feeding: cognee's own ids follow from them
-        self.documents: list[str] = json.loads(self.file.read_text(encoding="utf-8")) if self.file.exists() else []
+        # the order of feeding, as the names that cognee gives its copies of the texts: no text of it is kept by this adapter
+        self.file = root / "documents.json"
+        self.names: list[str] = json.loads(self.file.read_text(encoding="ascii")) if self.file.exists() else []
+        copies = [root / "data" / name for name in self.names]
+        self.documents = [copy.read_bytes().decode("utf-8", "replace") if copy.exists() else "" for copy in copies]
         self.waiting = 0
 
     def llm(self, offered: list[dict[str, Any]]) -> dict[str, str]:
@@ -82,7 +85,7 @@ class CogneeChunks(System):
     def reset(self) -> None:
         self._do(self.cognee.prune.prune_data())
         self._do(self.cognee.prune.prune_system(metadata=True))
-        self.documents, self.waiting = [], 0
+        self.documents, self.names, self.waiting = [], [], 0
         self.file.unlink(missing_ok=True)
 
     def ingest(self, item: Item, when: str) -> Ingested:
@@ -93,7 +96,8 @@ class CogneeChunks(System):
         )
         self._do(self.cognee.add(text, dataset_name=DATASET))
         self.documents.append(text)
-        self.file.write_text(json.dumps(self.documents), encoding="utf-8")
+        self.names.append(f"text_{hashlib.md5(text.encode('utf-8', 'surrogatepass'), usedforsecurity=False).hexdigest()}.txt")
+        self.file.write_text(json.dumps(self.names), encoding="ascii")
         self.waiting += 1
         return Ingested()
 
