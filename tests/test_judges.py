@@ -143,3 +143,13 @@ def test_a_run_that_the_built_in_model_fed_says_so_before_any_figure(tmp_path):
     assert "plumbing" not in analysed(a_run(tmp_path / "result", "vector", "tidy"))[0]
     text = Page(analysed(a_run(tmp_path / "plumbing", "mem0", "tidy"))[0]).text
     assert "Plumbing, and no result" in text and text.index("Plumbing, and no result") < text.index("Index, 0 to 100")
+
+
+def test_warnings_are_told_by_kind_where_there_are_any(tmp_path):
+    folder = a_run(tmp_path, "vector", "tidy")
+    row = {"unit": "en-01/raw", "persona": "en-01", "route": "raw", "op": "ingest", "item": "s", "seconds": 0.1, "status": "ok", "added": 0, "changed": 0, "removed": 0, "detail": {}}
+    lines = ["ERROR mem0: cannot parse: Expecting value", "ERROR mem0: cannot parse: Extra data", "<b>loud</b>"]
+    write_jsonl(folder / "events.jsonl", [{**row, "seq": n, "warnings": some} for n, some in enumerate((lines, [], lines[:1]), 1)])
+    text = Page(analysed(folder)[0]).text
+    assert "4 warnings (3 × “ERROR mem0: cannot parse”; 1 × “<b>loud</b>”). By" in text
+    assert "warning_kinds" not in analyze.yields([{**row, "warnings": []}])

@@ -215,11 +215,15 @@ def test_a_live_run_is_killed_goes_on_is_replayed_without_key_and_network_and_ju
     assert replayed.returncode == 0 and "byte for byte" in replayed.stdout, replayed.stderr
     assert len(server.account) == count
 
-    again = kit("judge", str(folder), "--judge", "rules", "--answerer", "extractive", "--grader", "rules", "--jobs", "2")
+    # by rules, with the same model as answerer and grader: nobody is there any more to ask, and nobody needs to be asked
+    again = kit("judge", str(folder), "--judge", "rules", "--budget-usd", "1", "--jobs", "2")
     assert again.returncode == 0, again.stderr
     sibling = next(path.parent for path in (tmp_path / "outputs").glob("kioku/*/store-everything/*/receipt.json") if path.parent != folder)
     made = receipts.verify(sibling)
     assert made.parent == f"store-everything/{folder.name}" and made.judge["name"] == "rules"
+    assert made.cost.calls == 0 and made.cost.billed_usd == "0" and "were paid there" in made.cost.note and made.versions.models == ["toy-2026"]
+    answers = [[(row["fact"], row["answer"], row["verdict"]) for row in read_jsonl(run / "judgements.jsonl") if row["kind"] == "answer"] for run in (folder, sibling)]
+    assert answers[0] == answers[1] and len(answers[0]) == 40
     assert (sibling / "memories.jsonl").read_bytes() == (folder / "memories.jsonl").read_bytes()
 
     for path in (tmp_path / "outputs").rglob("*"):

@@ -300,6 +300,33 @@ def test_a_unit_that_begins_again_is_answered_from_the_record(live):
     assert len(live.server.account) == 5
 
 
+def test_what_the_run_that_is_judged_again_was_answered_is_taken_over_and_counts_as_nothing(live, tmp_path):
+    server = live.server
+    server.reply = lambda body: f'{{"said": {len(server.account)}}}'
+    with live(record=str(tmp_path / "parent.sqlite")) as session:
+        first = [chat(session, text).content for text in ("a", "a", "b")]
+        assert chat(session, "bad", model=MODEL).status_code == 200
+    with live("500", record=str(tmp_path / "parent.sqlite"), run="r0") as session:
+        assert chat(session, "broken").status_code == 500
+    asked = len(server.account)
+    again = {"earlier": str(tmp_path / "parent.sqlite"), "budget": str(COST)}
+    with live(**again) as session:
+        assert [chat(session, text).content for text in ("a", "a", "b")] == first and len(server.account) == asked
+        answer = chat(session, "new")
+        assert answer.status_code == 200 and "x-kiokulab-from" not in answer.headers
+        assert chat(session, "a", role="panel/1").status_code == 402  # another role is another question, and one call was the budget
+        assert chat(session, "a", unit="en-02/raw").status_code == 402 and session.status()["used"] == str(COST)
+    with live(**again, run="r2") as session:  # and once more from its own record, the same answers in the same order
+        assert [chat(session, text).content for text in ("a", "a", "b", "new")] == [*first, answer.content]
+    total = calls.totals([live.record])
+    assert (total["attempts"], total["reused"], total["billed"], total["unbilled"]) == (1, 3, COST, 0) and len(server.account) == asked + 1
+    assert {row["mode"] for row in rows(live)} == {"parent", "live"} and all(row["seconds"] > 0 for row in rows(live))
+    with live(**{**again, "budget": None}, run="r3") as session:  # what failed there is no answer
+        assert chat(session, "broken").status_code == 200
+    with live(mode="replay", upstream="", run="r4") as session:
+        assert [chat(session, text).content for text in ("a", "a", "b", "new")] == [*first, answer.content]
+
+
 def test_kill_minus_nine_in_the_middle_then_again_asks_nothing_twice(tmp_path):
     server = FaultServer(delay_s=0.4)
     opening = meter.Opening(run="r", record=str(tmp_path / "calls.sqlite"), mode="live", upstream="", **{**FAST, "concurrency": 4})

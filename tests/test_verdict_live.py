@@ -186,6 +186,22 @@ def test_a_live_run_goes_through_the_runners_meter_and_is_replayed_without_key_a
     unknown = kit("replay", str(folder), KIOKULAB_API_KEY=None)
     assert unknown.returncode == 2 and "DATA" in unknown.stderr
 
+    server.script = "ok"
+    other = kit("judge", str(folder), "--data", str(data), "--judge", "llm:another", "--budget-usd", "5")
+    assert other.returncode == 0, other.stderr
+    assert [row["body"]["model"] for row in server.account[count:]] == ["another"] * 4  # neither the reader nor the panel is asked again
+    sibling = next(path.parent for path in (tmp_path / "outputs").glob("verdict/*/full-context/*/receipt.json") if path.parent != folder)
+    assert (sibling / "answers.jsonl").read_bytes() == (folder / "answers.jsonl").read_bytes()
+    second = receipts.verify(sibling)
+    assert second.parent and second.cost.calls == 4 and Decimal(second.cost.billed_usd) == COST * 4
+    assert "16 answers are those of the run that this one judges again" in second.cost.note and "r-2026" in second.versions.models
+    events = {run: {row["id"]: row["seconds"] for row in read_jsonl(run / "answer-events.jsonl")} for run in (folder, sibling)}
+    assert events[sibling].keys() == events[folder].keys() and all(events[sibling][name] <= events[folder][name] for name in events[folder])
+    replayed = kit("replay", str(sibling), "--data", str(data), KIOKULAB_API_KEY=None)
+    assert replayed.returncode == 0 and "byte for byte" in replayed.stdout, replayed.stderr
+    unfit = kit("judge", str(folder), "--data", str(data), "--answerer", "extractive")
+    assert unfit.returncode == 2 and "no parameter 'answerer'" in unfit.stderr
+
     again = kit("judge", str(folder), "--data", str(data), "--reader", "extractive", "--judge", "rules", "--panel", "")
     assert again.returncode == 0, again.stderr
     for path in (tmp_path / "outputs").rglob("*"):

@@ -48,6 +48,7 @@ class Call:
     status : HTTP status, None where no whole answer came. final : whether this answer was given to who asked.
     retry_cause : why another attempt followed, or why none was left. seconds, first_byte : by a monotonic clock.
     cost : dollars billed as the endpoint says; list_cost : at list price. None = unknown.
+    mode : "live"; "embedded", of the built-in model; "parent", taken over from the run that this one judges again, and paid there.
     """
 
     unit: str
@@ -123,9 +124,9 @@ class Record:
             (unit, role): seq for unit, role, seq in self._database.execute("select unit, role, max(seq) from calls group by unit, role")
         }
         self._answers: dict[tuple[str, str, str], list[tuple]] = defaultdict(list)
-        query = "select unit, role, key, status, answer, content_type from calls where final = 1 order by unit, role, seq"
-        for unit, role, key, status, answer, kind in self._database.execute(query):
-            self._answers[unit, role, key].append((status, answer, kind))
+        query = "select unit, role, key, status, answer, content_type, seconds from calls where final = 1 order by unit, role, seq"
+        for unit, role, key, *row in self._database.execute(query):
+            self._answers[unit, role, key].append(tuple(row))
         self._given: dict[tuple[str, str, str], int] = defaultdict(int)
         self.used, self.dearest = spent(self._database)  # when it was opened
 
@@ -140,9 +141,9 @@ class Record:
             self._seq[unit, role] = self._seq.get((unit, role), 0) + 1
             return self._seq[unit, role]
 
-    def again(self, unit: str, role: str, key: str, failures: bool = False) -> tuple[int, bytes, str | None] | None:
-        """The next recorded answer to this request of this unit and role, as (status, body, content type); None where there
-        is none left. Answers with status 200 only; with `failures` others too, where no good one was recorded."""
+    def again(self, unit: str, role: str, key: str, failures: bool = False) -> tuple[int, bytes, str | None, float] | None:
+        """The next recorded answer to this request of this unit and role, as (status, body, content type, seconds that it took
+        then); None where there is none left. Answers with status 200 only; with `failures` others too, where no good one was recorded."""
         with self._lock:
             all_of_it = self._answers.get((unit, role, key), [])
             answers = [row for row in all_of_it if row[0] == 200] or (all_of_it if failures else [])
@@ -150,8 +151,13 @@ class Record:
             if number >= len(answers):
                 return None
             self._given[unit, role, key] += 1
-            status, sha, kind = answers[number]
-            return status or 502, self._body(sha), kind
+            status, sha, kind, seconds = answers[number]
+            return status or 502, self._body(sha), kind, seconds
+
+    def known(self, unit: str, role: str, key: str) -> int:
+        """How many answers to this request of this unit and role there are."""
+        with self._lock:
+            return len(self._answers.get((unit, role, key), ()))
 
     def given(self, unit: str) -> dict[str, int]:
         """role -> how many answers the unit has been given since it began, from the record or new."""
@@ -178,7 +184,7 @@ class Record:
             self._known.update(bodies)
             for row in rows:
                 if row["final"]:
-                    self._answers[row["unit"], row["role"], row["key"]].append((row["status"], row["answer"], row["content_type"]))
+                    self._answers[row["unit"], row["role"], row["key"]].append((row["status"], row["answer"], row["content_type"], row["seconds"]))
                     self._given[row["unit"], row["role"], row["key"]] += 1
 
     def nearest(self, unit: str, role: str, path: str, request: bytes) -> bytes | None:
@@ -195,6 +201,32 @@ class Record:
 
     def _body(self, sha: str | None) -> bytes:
         return b"" if sha is None else body(self._database, sha)
+
+    def close(self) -> None:
+        with self._lock:
+            self._database.close()
+
+
+class Earlier:
+    """The good answers in the record of a finished run, for a run that judges it again. Reads only."""
+
+    def __init__(self, path: str | os.PathLike):
+        self._lock = threading.Lock()
+        self._database = _open(Path(path), read_only=True)
+        self._places: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+        for rowid, unit, role, key in self._database.execute("select rowid, unit, role, key from calls where final = 1 and status = 200 order by unit, role, seq"):
+            self._places[unit, role, key].append(rowid)
+
+    def take(self, call: Call, number: int) -> Call | None:
+        """`call` (unit, role, key, seq, request) as it was answered then; `number` of its answers are known already. None where there
+        are no more."""
+        with self._lock:
+            places = self._places.get((call.unit, call.role, call.key), [])
+            if number >= len(places):
+                return None
+            row = self._database.execute(f"select {', '.join(COLUMNS)} from calls where rowid = ?", (places[number],)).fetchone()
+            was = {**dict(zip(COLUMNS, row, strict=True)), "seq": call.seq, "attempt": 1, "mode": "parent", "request": call.request, "retry_cause": None}
+            return Call(**{**was, **{name: None if was[name] is None else body(self._database, was[name]) for name in ("sent", "answer")}})
 
     def close(self) -> None:
         with self._lock:
@@ -284,13 +316,19 @@ def assemble(source: str | os.PathLike, target: str | os.PathLike) -> None:
 
 def totals(paths: Sequence[str | os.PathLike]) -> dict[str, Any]:
     """Sums over records that exist: attempts, questions, answered, failed, retries, tokens, billed and list dollars (Decimal),
-    how many attempts have no billed cost or no list price, the models as they named themselves, and the same by role."""
-    made: dict[str, Any] = {"attempts": 0, "calls": 0, "answered": 0, "billed": Decimal(0), "list": Decimal(0), "unbilled": 0, "unlisted": 0,
+    how many attempts have no billed cost or no list price, the models as they named themselves, and the same by role. Answers that
+    were taken over from another run are `reused` and in no other sum."""
+    made: dict[str, Any] = {"attempts": 0, "calls": 0, "answered": 0, "reused": 0, "billed": Decimal(0), "list": Decimal(0), "unbilled": 0, "unlisted": 0,
                             "prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0, "reasoning_tokens": 0, "modes": set(), "models": set(), "by_role": {}}
     for path in paths:
         if not Path(path).is_file():
             continue
         for row in rows(path):
+            if row["model_answered"]:
+                made["models"].add(row["model_answered"])
+            if row["mode"] == "parent":
+                made["reused"] += 1
+                continue
             role = made["by_role"].setdefault(row["role"], {"attempts": 0, "calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "billed": Decimal(0), "seconds": 0.0})
             for sums in (made, role):
                 sums["attempts"] += 1
@@ -306,8 +344,6 @@ def totals(paths: Sequence[str | os.PathLike]) -> dict[str, Any]:
             made["unbilled"] += row["cost"] is None and row["mode"] == "live"
             made["unlisted"] += row["list_cost"] is None and row["mode"] == "live"
             made["modes"].add(row["mode"])
-            if row["model_answered"]:
-                made["models"].add(row["model_answered"])
     return {**made, "modes": sorted(made["modes"]), "models": sorted(made["models"])}
 
 

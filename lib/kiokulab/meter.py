@@ -11,7 +11,7 @@ from its environment. The runner starts one for a command; where it did not, `se
 A run at the meter has one of three modes:
 - live: calls go to the endpoint of the run. 408, 409, 425, 429, 5xx, broken connections, time-outs and answers that are not
   whole are tried again, Retry-After is honoured, `attempts` are the bound. What was answered before (same unit, role and
-  content) is answered from the record: nothing is paid twice.
+  content) is answered from the record: nothing is paid twice. So is, where the run judges another one again, what that one was answered.
 - replay: only from the record; a request that is not there is refused with a diff against the nearest one that is.
 - embedded: the built-in `extractive` model answers (extractive.py): plumbing, never a result.
 
@@ -272,6 +272,7 @@ class Opening:
 
     record : path of its calls.sqlite. mode : see the module. upstream : the endpoint's base URL (live).
     models : names that may be asked; empty = none (embedded: `extractive` alone).
+    earlier : record of the run that this one judges again, "" = none. What it was asked too is answered from there, and counts as nothing.
     budget : dollars that the run may cost, None = no cap; spent : what its other steps cost already.
     embedder : the kit's own embedder that serves /embeddings; "" = they go upstream and are recorded.
     reasoning : role -> effort that is forced into its requests. concurrency : calls under way at once.
@@ -284,6 +285,7 @@ class Opening:
     mode: Literal["live", "replay", "embedded"]
     upstream: str = ""
     models: list[str] = field(default_factory=list)
+    earlier: str = ""
     budget: str | None = None
     spent: str = "0"
     embedder: str = ""
@@ -312,6 +314,7 @@ class MeteredRun:
     def __init__(self, opening: Opening, key: str | None, prices: dict[str, Price], embedder: Any):
         self.opening, self._key, self.prices, self.embedder = opening, key, prices, embedder
         self.record = record.Record(opening.record)
+        self.earlier = record.Earlier(opening.earlier) if opening.earlier and opening.mode == "live" else None
         self.budget = None if opening.budget is None else record.money(opening.budget)
         if opening.budget is not None and self.budget is None:
             raise InputError(f"{opening.budget!r} is no amount of dollars", "budget_usd")
@@ -356,6 +359,8 @@ class MeteredRun:
             await client.aclose()
         self._writer.shutdown(wait=True)
         self.record.close()
+        if self.earlier is not None:
+            self.earlier.close()
 
     def status(self) -> dict[str, Any]:
         return {"run": self.opening.run, "mode": self.opening.mode, "stopped": self.stopped, "down": self.down, "lost": sorted(self.lost) if self.down else [], "unseen": self.unseen[:5], "used": record.shown(self.used),
@@ -373,9 +378,7 @@ class MeteredRun:
         key = record.key_of(path, body)
         known = self.record.again(unit, role, key, failures=self.opening.mode == "replay")
         if known is not None:
-            self.numbers["from_record"] += 1
-            status, data, kind = known
-            return status, data, kind or "application/json", {"x-kiokulab-from": "record", **FINAL}
+            return self._recalled(*known)
         if self.opening.mode == "replay":
             nearest = await asyncio.to_thread(self.record.nearest, unit, role, path, raw)
             text = f"unit {unit}, role {role}: this request is not in the record\n{record.difference(raw, nearest)}"
@@ -384,7 +387,15 @@ class MeteredRun:
         call = record.Call(unit, role, self.record.next_seq(unit, role), 1, path, key, raw, model_asked=_text(body.get("model")), mode=self.opening.mode)
         if self.opening.mode == "embedded":
             return await self._embedded(path, body, call)
+        if self.earlier is not None and (taken := self.earlier.take(call, self.record.known(unit, role, key))) is not None:
+            await self._write(taken)
+            return self._recalled(taken.status, taken.answer, taken.content_type, taken.seconds)
         return await self._live(path, body, call)
+
+    def _recalled(self, status: int, data: bytes, kind: str | None, seconds: float) -> tuple[int, bytes, str, dict[str, str]]:
+        """An answer that was given before, and how long it took then."""
+        self.numbers["from_record"] += 1
+        return status, data, kind or "application/json", {"x-kiokulab-from": "record", "x-kiokulab-seconds": str(seconds), **FINAL}
 
     def _allow(self, body: dict) -> None:
         """Refuse a model that the run does not name, also as a fallback."""

@@ -126,9 +126,20 @@ def opening(folder: str | os.PathLike, params: Any, step: str) -> meter.Opening 
     return meter.Opening(
         run=folder.name, record=str(place.resolve()), mode=mode, upstream=params.endpoint if mode == "live" else "", models=models,
         budget=format(Decimal(str(params.budget_usd)), "f") if params.budget_usd and mode == "live" else None, spent=format(spent["billed"], "f"),
-        embedder=params.embedder if step == "2-ingest" else "", concurrency=params.concurrency,
+        earlier=_earlier(folder, step) if mode == "live" else "", embedder=params.embedder if step == "2-ingest" else "", concurrency=params.concurrency,
         reasoning=(_hook(params, "REASONING") or {}).get(step, {}) if mode != "embedded" else {},
     )
+
+
+def _earlier(folder: Path, step: str) -> str:
+    """Record of the same step in the run that this one judges again: who reads the same is not asked again. "" where there is none."""
+    from kiokulab import receipts
+
+    proof = receipts.read_proof(folder, "2-ingest") if step == "3-judge" else None
+    if proof is None or proof.parent is None:
+        return ""
+    place = folder.resolve().parent.parent / proof.parent / RECORDS[step]
+    return str(place) if place.is_file() else ""
 
 
 @contextmanager
@@ -200,6 +211,8 @@ def cost_of(folder: str | os.PathLike) -> dict[str, Any]:
     else:
         missing = [f"{total[name]} of {total['attempts']} attempts have no {words}" for name, words in (("unbilled", "billed cost"), ("unlisted", "list price")) if total[name]]
         note = "; ".join(missing + ["the sums are of what is known"]) if missing else "all attempts are in the sums"
+    if total["reused"]:
+        note += f"; {total['reused']} answers are those of the run that this one judges again, and were paid there"
     every = total["attempts"]
     return {
         "calls": total["calls"], "attempts": every, "answered": total["answered"], "prompt_tokens": total["prompt_tokens"], "completion_tokens": total["completion_tokens"],

@@ -52,6 +52,7 @@ HIGHER = frozenset({"recall", "update_applied", "check_questions"})  # the other
 FLOORS = (0.001, 0.01, 0.05)
 SCOPES = {"page": ("live", "derived"), "live": ("live",)}
 ROUTES = ("raw", "requests", "signaled")
+WARNING_KINDS = 8  # kinds of warnings that are listed
 DIGITS = 6  # figures are rounded here, so that a last bit of some processor's arithmetic changes no file
 
 Row = Mapping[str, Any]
@@ -431,8 +432,10 @@ def _residue(events: Sequence[Row]) -> dict[str, Any]:
 
 
 def yields(events: Sequence[Row]) -> dict[str, Any]:
-    """told: what the calls reported; seen: what the store's listing shows (None: it reports, or lists, nothing)."""
+    """told: what the calls reported; seen: what the store's listing shows (None: it reports, or lists, nothing). Where there were
+    warnings, warning_kinds: the commonest, by how they begin."""
     calls = [e for e in events if e["op"] in ("ingest", "forget")]
+    kinds = Counter(": ".join(str(warning).split(": ")[:2])[:160] for e in calls for warning in e["warnings"])
     looked = [e["detail"] for e in events if "observed" in e["detail"]]
     names = ("added", "changed", "removed")
     told = {n: [e[n] for e in calls if e[n] is not None] for n in names}
@@ -441,6 +444,7 @@ def yields(events: Sequence[Row]) -> dict[str, Any]:
         "calls": len(calls), "failed": sum(e["status"] == "failed" for e in calls),
         "unsupported": sum(e["status"] == "unsupported" for e in calls),
         "warnings": sum(len(e["warnings"]) for e in calls),
+        **({"warning_kinds": dict(sorted(kinds.items(), key=lambda one: (-one[1], one[0]))[:WARNING_KINDS])} if kinds else {}),
         "told": {n: sum(told[n]) if told[n] else None for n in names},
         "seen": {n: sum(d["observed"][n] for d in looked) if looked else None for n in names},
         "no_op": sum(no_op) if no_op else None,

@@ -178,7 +178,10 @@ def run(folder: str | Path, params: VerdictParams, ask: models.Ask | None = None
         def work(question: Question, context: dict[str, Any]) -> dict[str, Any]:
             start = time.perf_counter()
             answered = answer(question, context, params, said, reader, asked)
-            event = {"id": question.id, "op": "answer", "count": 1, "seconds": round(time.perf_counter() - start, 6)}
+            took = round(time.perf_counter() - start, 6)
+            # an answer from a record, of this run or of the one that it judges again, took as long as it did then
+            took = getattr(asked, "seconds", {}).get((question.id, "reader"), took)
+            event = {"id": question.id, "op": "answer", "count": 1, "seconds": took}
             return {
                 "answer": answered,
                 "event": event,

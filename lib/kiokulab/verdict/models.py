@@ -75,6 +75,7 @@ def connect(params: VerdictParams, folder: Path) -> Iterator[Ask | None]:
     from kiokulab import metering
 
     place = Path(folder) / "units" / "3-judge"
+    seconds: dict[tuple[str, str], float] = {}  # what answers from a record took when they were given
     with metering.step_session(folder, params, "3-judge") as opened, httpx.Client(trust_env=False, timeout=3600) as wire:
 
         def ask(unit: str, role: str, prompt: str) -> str:
@@ -83,17 +84,21 @@ def connect(params: VerdictParams, folder: Path) -> Iterator[Ask | None]:
                 base_url=opened.endpoint(unit, role), api_key="not-a-key", max_retries=0, http_client=wire
             )
             try:
-                answer = client.chat.completions.create(
+                said = client.chat.completions.with_raw_response.create(
                     model=wanted[role]["model"],
                     messages=[{"role": "user", "content": prompt}],
                     **wanted[role]["settings"],
                 )
+                answer = said.parse()
             except openai.APIStatusError as error:
                 raise _typed(error, wanted[role]["model"]) from None
             except openai.OpenAIError as error:
                 raise NoAnswer(f"{type(error).__name__}: {error}"[:300]) from None
+            if "x-kiokulab-seconds" in said.headers:
+                seconds[unit, role] = float(said.headers["x-kiokulab-seconds"])
             return _words(answer)
 
+        ask.seconds = seconds
         try:
             yield ask
         except UpstreamDown:
