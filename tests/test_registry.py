@@ -41,8 +41,8 @@ def test_a_near_miss_resolves_and_says_so(typed):
 
 
 def test_a_near_miss_of_a_system_that_is_not_built_says_both():
-    with pytest.raises(InputError, match="'graphiti' is not built yet.*'grafiti' was taken as 'graphiti'"):
-        systems.resolve("grafiti")
+    with pytest.raises(InputError, match="'everos' is not built yet.*'everoz' was taken as 'everos'"):
+        systems.resolve("everoz")
 
 
 def test_every_system_that_is_not_built_says_why():

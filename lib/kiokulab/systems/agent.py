@@ -21,7 +21,7 @@ class Agent(System):
     """
 
     name = "agent"
-    licence = "the agent's own"
+    licence = "its own"
     needs = "a file of settings, and the agent"
     keeps = "some"
     model = "optional"

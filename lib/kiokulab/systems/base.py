@@ -174,10 +174,12 @@ class System:
     package : the distribution in `<name>.lock` whose version is the system's; empty for the kit's own baselines.
     licence : the system's own licence, by its SPDX name, or in words for a service; empty for the kit's own (MIT).
     forgets : by what `forget` takes away, of ``query``, ``ids`` and ``all``; asked only where it is declared.
+    ranks : what a search may deliver: ``all`` stored texts in order of nearness, or ``matching`` ones alone
+        (full text, or no nearer than a limit of its own).
     listing : why the store cannot be listed; empty where `dump` lists it.
     needs : what a person must have beside the environment, in words: an account, Node.js, a clone.
 
-    The last four are read by `make systems` and `make doctor` and decide no result.
+    The last five are read by `make systems`, `make doctor` and `make contract`, and decide no result.
     """
 
     name: str = ""
@@ -191,6 +193,7 @@ class System:
     package: str = ""
     licence: str = ""
     forgets: tuple[str, ...] = ("query", "ids", "all")
+    ranks: str = "all"
     listing: str = ""
     needs: str = ""
 

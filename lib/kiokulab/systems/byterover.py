@@ -21,6 +21,7 @@ from typing import Any
 
 from kiokulab.mcp import Stdio
 from kiokulab.systems.base import Hit, Ingested, Item, Memory, Results, Session, System, SystemFailure
+from kiokulab.systems.plumbing import alike, framed
 
 SYSTEMS = {"byterover": "ByteRover"}
 
@@ -477,7 +478,7 @@ def operations(sentences: list[str], facts: list[tuple[str, str, str]]) -> list[
     """What the stand-in agent lets ByteRover do with `sentences`, given the stored facts (path, title, text). Pure."""
     made = []
     for sentence in dict.fromkeys(sentences):
-        near = max(facts, key=lambda fact: _alike(sentence, fact[2]), default=None)
+        near = max(facts, key=lambda fact: alike(sentence, fact[2]), default=None)
         if near and near[2] == sentence:
             continue
         content: dict[str, Any] = {
@@ -487,7 +488,7 @@ def operations(sentences: list[str], facts: list[tuple[str, str, str]]) -> list[
             "keywords": [],
         }
         common = {"reason": "The user said so.", "confidence": "high", "impact": "low"}
-        if near and _alike(sentence, near[2]) >= 0.5:
+        if near and alike(sentence, near[2]) >= 0.5:
             content["rawConcept"] = {"task": "What the user said", "changes": [f"{near[2]} -> {sentence}"]}
             made.append(
                 {"type": "UPDATE", "path": near[0].rpartition("/")[0], "title": near[1], "content": content, **common}
@@ -499,39 +500,6 @@ def operations(sentences: list[str], facts: list[tuple[str, str, str]]) -> list[
     return made
 
 
-def _alike(one: str, other: str) -> float:
-    """How much two sentences share: words, and pairs of characters where there are none between spaces."""
-    sets = [
-        set(re.findall(r"\w+", text.casefold())) if " " in text else {text[n : n + 2] for n in range(len(text) - 1)}
-        for text in (one, other)
-    ]
-    return len(sets[0] & sets[1]) / max(1, len(sets[0] | sets[1]))
-
-
 def _reply(asked: dict[str, Any], message: dict[str, Any], finish: str) -> tuple[bytes, str]:
     """A chat completion, as a stream where one is asked for."""
-    frame = {"id": "relay", "model": asked.get("model"), "created": 0}
-    usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-    if not asked.get("stream"):
-        whole = {
-            **frame,
-            "object": "chat.completion",
-            "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-            "usage": usage,
-        }
-        return json.dumps(whole).encode("ascii"), "application/json"
-    delta = {
-        **message,
-        **(
-            {"tool_calls": [{"index": n, **call} for n, call in enumerate(message["tool_calls"])]}
-            if message.get("tool_calls")
-            else {}
-        ),
-    }
-    chunks = [
-        {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
-        {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]},
-        {"choices": [], "usage": usage},
-    ]
-    lines = [f"data: {json.dumps({**frame, 'object': 'chat.completion.chunk', **chunk})}\n\n" for chunk in chunks]
-    return "".join([*lines, "data: [DONE]\n\n"]).encode("ascii"), "text/event-stream"
+    return framed(asked, message, finish, "relay")

@@ -82,7 +82,7 @@ def row_of(name: str) -> dict[str, Any]:
         "model": described["model"],
         "dump": "no" if made.listing else "yes",
         "forget": ",".join(made.forgets) if forget else "no",
-        "licence": made.licence or ("MIT (the kit's)" if not where.lock else "not declared"),
+        "licence": made.licence or ("MIT (the kit)" if not where.lock else "not declared"),
         "capabilities": ", ".join(described["capabilities"]) or "none beyond ingest and dump",
         "note": _note(where.file),
         **{key: described[key] for key in ("package", "settings", "feeds", "dates", "keeps", "embeddings", "environment")},

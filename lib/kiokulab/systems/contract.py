@@ -11,11 +11,12 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kiokulab import systems
+from kiokulab.systems import faults
 from kiokulab.systems.base import (
     FEEDS,
     Memory,
@@ -56,7 +57,7 @@ _SAYINGS = (
 
 @dataclass(frozen=True)
 class Check:
-    """One check of one system. `reason` is empty for a pass."""
+    """One check of one system. `reason` of a pass is empty, or says what was counted."""
 
     name: str
     outcome: str
@@ -110,15 +111,19 @@ class Bench:
         self.items, self.timeouts = items, timeouts
         self.declared = systems.describe(name, settings)
         self.network: list[str] = []
+        self.upstream: Any = None  # the model that goes wrong (faults.py), and the run at the meter that asks it
+        self.faulty: Any = None
+        self.tries: list[Try] = []
         self.reported: int | None = 0  # memories added less removed, as the system says; None where it does not say
         self._open: dict[str, tuple[contextlib.ExitStack, Any]] = {}
         self._filled: Exception | bool = False
 
-    def unit(self, unit: str) -> Any:
-        """The unit's system, open."""
+    def unit(self, unit: str, meter: Any = None) -> Any:
+        """The unit's system, open; a unit that is not open yet is opened at `meter` where one is given."""
         if unit not in self._open:
             stack = contextlib.ExitStack()
-            endpoint = self.meter.endpoint(unit) if self.meter else None
+            meter = meter or self.meter
+            endpoint = meter.endpoint(unit) if meter else None
             held = stack.enter_context(
                 systems.connect(
                     self.name, self.settings, space=f"contract-{unit}", workdir=self.folder / unit, endpoint=endpoint,
@@ -171,6 +176,17 @@ class Bench:
             raise NotApplicable("it keeps nothing of what it is fed, by design")
 
 
+@dataclass(frozen=True)
+class Try:
+    """What became of one item that was fed while the model went wrong. outcome: "error", "warning", "silent no-op" (success, nothing said,
+    the listing as before), or "stored" (success, and the listing differs)."""
+
+    fault: str
+    outcome: str
+    reason: str
+    asked: int  # requests that reached the model
+
+
 def _short(error: BaseException) -> str:
     return str(error).split("\n")[0][:300]
 
@@ -215,13 +231,15 @@ def check_dump(bench: Bench) -> None:
         raise Failed(f"by its own count it stored {bench.reported} memories, and it lists {live}")
 
 
-def check_search(bench: Bench) -> None:
+def check_search(bench: Bench) -> str:
     """A search for k of a larger store delivers k, or everything where the store holds less."""
     if "search" not in bench.declared["capabilities"]:
         raise NotApplicable("search is not declared")
     bench.need_keeping()
     unit, last = bench.filled(), _date(bench.items - 1)
-    stored = bench.items if bench.declared["keeps"] == "all" else len(unit.dump())
+    kind = systems.load_class(systems.adapter(bench.name))
+    live = [memory for memory in unit.dump() if memory.layer == "live"]
+    stored = bench.items if bench.declared["keeps"] == "all" else len(live)
     if not stored:
         raise Failed("nothing is stored after all statements were fed")
     for k in RESULTS:
@@ -229,6 +247,8 @@ def check_search(bench: Bench) -> None:
         found = results.hits
         if results.shown is not None and len(found) == 1 < min(k, stored):
             raise NotApplicable("a search gives one text that the system itself puts together, whatever k is")
+        if kind.ranks == "matching" and len(found) <= min(k, stored):
+            continue  # how many share a word with the question is not for the contract to say
         threshold = bench.declared["settings"].get("threshold")
         if threshold and len(found) < min(k, stored):
             raise NotApplicable(f"the system's own threshold of {threshold} drops results: {len(found)} of {min(k, stored)} came")
@@ -237,6 +257,11 @@ def check_search(bench: Bench) -> None:
     code, text = statement(7)
     if bench.declared["keeps"] == "all" and not any(code in hit.text for hit in unit.search(text, 50, last).hits):
         raise Failed(f"the stored statement {text!r} is not among 50 results for itself")
+    if kind.ranks == "matching":
+        if not any(live[0].text in hit.text for hit in unit.search(live[0].text, 50, last).hits):
+            raise Failed(f"the stored text {live[0].text[:80]!r} is not among 50 results for itself")
+        return "a search gives only what matches, however many are asked for"
+    return ""
 
 
 def check_capabilities(bench: Bench) -> None:
@@ -270,8 +295,9 @@ def check_dates(bench: Bench) -> None:
     found = [memory for memory in bench.filled().dump() if code in memory.text]
     if not found:
         raise Failed(f"the statement {text!r} is not listed")
-    if not str(found[0].created).startswith(DAY):
-        raise Failed(f"fed on {DAY}, dated {found[0].created}")
+    first = next((memory for memory in found if memory.layer == "live"), found[0])  # what is made of others may have dates of its own
+    if not str(first.created).startswith(DAY):
+        raise Failed(f"fed on {DAY}, dated {first.created}")
 
 
 def check_noise(bench: Bench) -> None:
@@ -378,9 +404,76 @@ def check_failure(bench: Bench) -> None:
             bench.meter.broken = False
 
 
+def _try(bench: Bench, unit: Any, fault: str, number: int) -> Try:
+    """Feed one statement while the model goes wrong, and look at the listing before and after."""
+    before = sorted((memory.layer, memory.text) for memory in unit.dump())
+    heard = len(unit.warnings)
+    bench.upstream.say(fault)
+    _, text = statement(number)
+    try:
+        unit.ingest(item_of(bench.declared["feeds"], number, text), _date(number))
+        unit.settle(300.0)
+    except SystemFailure as error:
+        if error.kind in ("timeout", "died"):
+            raise Failed(f"{fault}: {_short(error)}") from None
+        return Try(fault, "error", _short(error), bench.upstream.asked)
+    warnings = unit.warnings[heard:]
+    if warnings:
+        return Try(fault, "warning", warnings[0][:200], bench.upstream.asked)
+    same = before == sorted((memory.layer, memory.text) for memory in unit.dump())
+    return Try(fault, "silent no-op" if same else "stored", "", bench.upstream.asked)
+
+
+def _tries(bench: Bench) -> list[Try]:
+    """One try of each fault, in one unit; made once."""
+    if bench.faulty is None:
+        raise NotApplicable("it asks no language model, or need not")
+    if not bench.tries:
+        unit = bench.unit("c", bench.faulty)
+        for number, fault in enumerate(faults.FAULTS):
+            bench.tries.append(_try(bench, unit, fault, number))
+    return bench.tries
+
+
+def check_bad_answers(bench: Bench) -> str:
+    """Broken JSON, whole or cut off, is a warning or an error, and never an empty success."""
+    loud = [one for one in _tries(bench) if faults.FAULTS[one.fault][1] and one.fault != "down"]
+    for one in loud:
+        if not one.asked:
+            raise Failed(f"{one.fault}: the system did not ask its model at all, so nothing was tried")
+        if one.outcome == "silent no-op":
+            raise Failed(f"{one.fault}: success was reported, nothing was said, and the listing is as before")
+        if one.outcome == "stored":
+            raise Failed(f"{one.fault}: something was stored of an answer that cannot be read, and nothing was said")
+    return "; ".join(f"{one.fault}: {one.outcome}" for one in loud)
+
+
+def check_down(bench: Bench) -> None:
+    """A model that is down is an error; and with a model again, the same store goes on."""
+    (down,) = [one for one in _tries(bench) if one.fault == "down"]
+    if down.outcome != "error":
+        raise Failed(f"the model was down and ingest ended as {down.outcome}{f' ({down.reason})' if down.reason else ''}: it must raise")
+    bench.close("c")
+    unit = bench.unit("c")  # the same store, now with the built-in model
+    before = sorted(memory.text for memory in unit.dump())
+    _, text = statement(12)  # of the first kind, which the built-in model takes for something told
+    unit.ingest(item_of(bench.declared["feeds"], 12, text), _date(12))
+    unit.settle(300.0)
+    if sorted(memory.text for memory in unit.dump()) == before:
+        raise Failed("with a model again, the store takes nothing in")
+
+
+def check_no_ops(bench: Bench) -> str:
+    """Success that changed nothing is counted, by comparing listings; no system is blamed where the answer held no memory."""
+    made = _tries(bench)
+    silent = [one.fault for one in made if one.outcome == "silent no-op"]
+    others = [f"{one.fault}: {one.outcome}" for one in made if not faults.FAULTS[one.fault][1]]
+    return f"{len(silent)} of {len(made)} ({'; '.join(others)})"
+
+
 def check_network(bench: Bench) -> None:
     """In all that was done so far nothing tried to leave this machine."""
-    for unit in ("a", "b"):
+    for unit in ("a", "b", "c"):
         bench.close(unit)
     if bench.network:
         raise Failed(
@@ -389,7 +482,7 @@ def check_network(bench: Bench) -> None:
         )
 
 
-CHECKS: tuple[tuple[str, Callable[[Bench], None]], ...] = (
+CHECKS: tuple[tuple[str, Callable[[Bench], str | None]], ...] = (
     ("empty dump on a fresh store", check_empty),
     (f"dump of {ITEMS} is complete", check_dump),
     ("k results when k are asked for", check_search),
@@ -400,6 +493,9 @@ CHECKS: tuple[tuple[str, Callable[[Bench], None]], ...] = (
     ("units are isolated", check_isolation),
     ("reset empties only its own unit", check_reset),
     ("failure raises", check_failure),
+    ("bad JSON of the model is told of", check_bad_answers),
+    ("a model that is down is an error", check_down),
+    ("silent no-ops are counted", check_no_ops),
     ("no socket beyond loopback", check_network),
 )
 
@@ -427,8 +523,8 @@ def run_contract(
             if folder
             else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kiokulab-contract-")))
         )
-        declared = systems.describe(name, settings)
-        meter = None
+        declared = systems.describe(name, settings or {})
+        meter = faulty = upstream = None
         if declared["model"] == "required":  # the built-in model: what is stored is plumbing, and that is what is tried here
             from kiokulab import meter as metering
 
@@ -439,18 +535,26 @@ def run_contract(
                 embedder=getattr(embedder, "name", "use") if declared["embeddings"] else "",
             )  # fmt: skip
             meter = stack.enter_context(metering.session(opening))
+            upstream = stack.enter_context(faults.serve())
+            faulty = stack.enter_context(
+                metering.session(
+                    replace(
+                        opening, run="faults", record=str(where / "faults.sqlite"), mode="live", upstream=upstream.url, models=[faults.MODEL], attempts=2, backoff_s=0.01,
+                    )
+                )
+            )  # fmt: skip
         elif declared["embeddings"]:
             from kiokulab import embed
             from kiokulab.meter import serve_embeddings
 
             meter = stack.enter_context(serve_embeddings(embedder or embed.get("use"), run="contract"))
         bench = Bench(name, settings, where, meter, items, timeouts)
+        bench.upstream, bench.faulty = upstream, faulty
         stack.callback(bench.close_all)
         for title, function in CHECKS:
             started = time.monotonic()
             try:
-                function(bench)
-                outcome, reason = PASS, ""
+                outcome, reason = PASS, function(bench) or ""
             except NotApplicable as error:
                 outcome, reason = NOT_APPLICABLE, str(error)
             except Unsupported as error:

@@ -228,8 +228,30 @@ class LangMem(LangMemStore):
     def take(self, messages: list[dict[str, str]]) -> list[str]:
         for module in self._modules:
             module.uuid = self.ids
-        self.manager.invoke({"messages": messages}, config={"configurable": {"langgraph_user_id": self.space}})
-        return []
+        heard = _listener()
+        config = {"configurable": {"langgraph_user_id": self.space}, "callbacks": [heard]}
+        self.manager.invoke({"messages": messages}, config=config)
+        return heard.complaints
+
+
+def _listener() -> Any:
+    """A callback of LangChain's that keeps what LangMem passes over in silence: a tool call of the model that is no JSON is dropped, and
+    so is what an answer that was cut off did not get to say."""
+    from langchain_core.callbacks import BaseCallbackHandler
+
+    class Listener(BaseCallbackHandler):
+        def __init__(self) -> None:
+            self.complaints: list[str] = []
+
+        def on_llm_end(self, response: Any, **_: Any) -> None:
+            for generation in (one for several in response.generations for one in several):
+                message = getattr(generation, "message", None)
+                for call in getattr(message, "invalid_tool_calls", None) or []:
+                    self.complaints.append(f"a tool call of the model could not be read: {str(call.get('args'))[:200]}")
+                if (getattr(message, "response_metadata", None) or {}).get("finish_reason") == "length":
+                    self.complaints.append("the model's answer was cut off")
+
+    return Listener()
 
 
 class LangMemDeletes(LangMem):

@@ -67,7 +67,7 @@ class McpServer(System):
     """The server that the settings describe. Usually given as ``SYSTEM=mcp:<file.yml>``, whose keys these settings are."""
 
     name = "mcp"
-    licence = "the server's own"
+    licence = "its own"
     needs = "a file of settings, and the server"
     forgets = ("query",)
     keeps = "some"

@@ -9,25 +9,11 @@ import urllib.request
 from typing import Any
 
 from kiokulab.systems.base import Hit, Ingested, Item, Memory, Results, Session, System, SystemFailure, Unsupported
+from kiokulab.systems.plumbing import Complaints
 
 SYSTEMS = {"mem0-verbatim": "Mem0Verbatim", "mem0": "Mem0"}
 
 EVERYTHING = 1_000_000  # get_all and search stop at 20 unless they are told a number
-
-
-class _Complaints(logging.Handler):
-    """Mem0 logs what it does not raise, for example an answer that it could not parse."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(f"{record.levelname} {record.name}: {record.getMessage()}"[:500])
-
-    def take(self) -> list[str]:
-        lines, self.lines = self.lines, []
-        return lines
 
 
 class Mem0Verbatim(System):
@@ -60,7 +46,7 @@ class Mem0Verbatim(System):
             os.environ.pop(name, None)
         from mem0 import Memory as Mem0
 
-        self._complaints = _Complaints()
+        self._complaints = Complaints()
         logging.getLogger("mem0").addHandler(self._complaints)
         with urllib.request.urlopen(f"{endpoint}/models", timeout=30) as answer:
             offered = json.load(answer)["data"]
