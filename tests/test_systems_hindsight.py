@@ -215,6 +215,16 @@ def test_what_its_server_was_refused_reaches_the_workers_record(held, monkeypatc
     assert [event for event in seen if "example.org" in event] == [("socket.getaddrinfo", "example.org", "443", 0, 0, 0)], "once"
 
 
+def test_a_lock_of_a_dead_life_goes_only_where_another_program_has_its_number(tmp_path):
+    lock = tmp_path / "postmaster.pid"
+    for first, left in ((str(hindsight.os.getpid()), False), ("999999999", True), ("no number", True)):
+        lock.write_text(f"{first}\n{tmp_path}\n")
+        hindsight._drop_lock_of_another(tmp_path)
+        assert lock.exists() is left, first
+    lock.unlink()
+    hindsight._drop_lock_of_another(tmp_path)
+
+
 def test_root_gets_another_name_and_everybody_else_nothing(monkeypatch):
     monkeypatch.setattr(hindsight.os, "geteuid", lambda: 1000)
     assert hindsight._not_as_root() == []

@@ -88,7 +88,8 @@ class Hindsight(System):
         self.log_file = root / "server.log"
         self.bank = f"/v1/default/banks/{space}"
         self.postgres = self.server = None
-        self.sockets = tempfile.mkdtemp(prefix="kiokulab-pg-", dir="/tmp")  # a socket's path has at most 107 bytes: not in the unit's folder
+        # a socket's path has at most 107 bytes, and a unit's folder may lie deep
+        self.sockets = tempfile.mkdtemp(prefix="kiokulab-pg-", dir=None if len(os.fsencode(tempfile.gettempdir())) < 60 else "/tmp")
         try:
             self.log = open(self.log_file, "ab")  # noqa: SIM115
             url = self._start_postgres(root / "postgres")
@@ -109,7 +110,7 @@ class Hindsight(System):
             shutil.rmtree(made, ignore_errors=True)
             self._run([*prefix, programs / "initdb", "-D", made, "-U", "hindsight", "-A", "trust", "-E", "UTF8", "--no-sync"], environment)
             made.rename(data)
-        (data / "postmaster.pid").unlink(missing_ok=True)  # of a life that was ended by force; one unit holds the folder at a time
+        _drop_lock_of_another(data)
         command = [*prefix, programs / "postgres", "-D", data, "-k", self.sockets, "-c", "listen_addresses=", "-c", "logging_collector=off"]
         self.postgres = subprocess.Popen(
             list(map(str, command)), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment
@@ -378,6 +379,16 @@ def _postgres_programs() -> Path:
     if not found:
         raise SystemFailure(f"pg0 left no PostgreSQL under {home}", "not_ready")
     return found[-1].parent
+
+
+def _drop_lock_of_another(data: Path) -> None:
+    """Take away the lock file of a life that was ended by force, where its process number now belongs to another program: PostgreSQL
+    would not start then. It sees for itself that a process is gone, and one that still holds this folder is left to it."""
+    lock = data / "postmaster.pid"
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        number = int(lock.read_text(encoding="ascii", errors="replace").splitlines()[0])
+        if os.fsencode(data) not in Path(f"/proc/{number}/cmdline").read_bytes():
+            lock.unlink()
 
 
 def _not_as_root() -> list[str]:
