@@ -253,3 +253,53 @@ def test_contents_are_old_and_forgotten_texts_and_never_current_ones():
     ]
     assert texts["replaced"] == {"f02": ["Ann pays 850 dollars.", "I pay 850 for the flat."]}
     assert texts["forgotten"]["f03"] == []  # all its texts lie inside what may be kept
+
+
+def test_what_lies_beside_the_store_is_searched_and_named(tmp_path):
+    unit = tmp_path / "en-01-raw"
+    for name in ("store", "home/.cache/app", "tmp"):
+        (unit / name).mkdir(parents=True)
+    (unit / "home" / ".cache" / "app" / "trace.json").write_text(json.dumps({"t": SECRET}))
+    (unit / "tmp" / "half.gz").write_bytes(gzip.compress(GEHEIM.encode()))
+    (unit / "worker.log").write_text(f"DEBUG stored {SECRET}\n")
+    (unit / "store.lock").write_text(SECRET)  # the kit's own, and no text of a system's
+    assert found(unit / "store") == {"f01": ["home: json", "worker: log"], "f02": ["tmp: gzip"]}
+    assert residue.scan(unit / "store", TEXTS)["files"] == 3
+    assert found(unit / "home") == {"f01": ["json"]}, "any other folder stands for itself"
+
+
+def test_a_home_that_leads_elsewhere_is_not_followed(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "note.txt").write_text(SECRET)
+    unit = tmp_path / "unit"
+    (unit / "store").mkdir(parents=True)
+    (unit / "home").symlink_to(tmp_path / "elsewhere")
+    assert found(unit / "store") == {}
+
+
+@pytest.mark.parametrize(
+    "path, kind",
+    [
+        ("project/.brv/review-backups/1/swim.md", "review backup"),
+        ("data/projects/p/curate-log/cur-1.json", "task log"),
+        ("data/projects/p/task-history/1.json", "task log"),
+        ("kuzu.wal", "wal"),
+        ("server.log", "log"),
+        ("logs/server.log.1", "log"),
+        ("pg/pg_wal/000000010000000000000001", "postgres wal"),
+        ("pg/base/16384/2619", "postgres table"),
+        ("notes.md", "md"),
+        ("catalog", "no suffix"),
+    ],
+)
+def test_files_are_named_by_what_they_are_for(tmp_path, path, kind):
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_text(SECRET)
+    assert found(tmp_path) == {"f01": [kind]}
+
+
+def test_history_and_segments_are_named_and_their_rows_are_read(tmp_path):
+    (tmp_path / "qdrant" / "collection" / "memories").mkdir(parents=True)
+    for path in ("history.db", "qdrant/collection/memories/storage.sqlite"):
+        sqlite_file(tmp_path / path, long=True).close()
+    assert found(tmp_path)["f01"] == ["qdrant segment", "sqlite history"]

@@ -10,7 +10,11 @@ texts lies there in full:
 
 What it cannot find, so that "not found" is not "gone": a text that the system has worded anew, split inside a sentence,
 encrypted, or packed in another way (snappy, lz4, brotli, deflate without a header); vectors, from which a text can be
-guessed; and copies outside the store folder. Links are not followed. Time grows linearly with bytes.
+guessed; and copies outside the unit's folder. Links are not followed. Time grows linearly with bytes.
+
+A unit's store is not all that a system writes to: its worker has a HOME and a TMPDIR of its own beside the store, and a log of what the
+system printed. They are searched with it (`beside`), and what is found there is named so. What the kit itself prints into that log on the
+system's behalf, a traceback for example, counts too: it lies on the disk all the same.
 """
 
 from __future__ import annotations
@@ -148,8 +152,30 @@ class _Needles:
         return found
 
 
+# places that say more than a file's first bytes: what a report calls files whose path fits, first that fits. What SQLite or PostgreSQL keeps
+# for crashes (WAL) and what systems keep for people to look back at is where deleted texts live longest
+_PLACES = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"(^|/)review-backups/", "review backup"),
+        (r"(^|/)(curate-log|task-history|query-log|dream-log)/", "task log"),
+        (r"(^|/)pg_wal/", "postgres wal"),
+        (r"(^|/)pgdata?/|(^|/)base/\d+/", "postgres table"),
+        (r"(^|/)history\.db$", "sqlite history"),
+        (r"(^|/)history\.db-wal$", "sqlite history wal"),
+        (r"(^|/)qdrant/.*\.sqlite$", "qdrant segment"),
+        (r"(^|/)[^/]*\.wal$", "wal"),
+        (r"(^|/)lancedb/|\.lance(/|$)", "lance table"),
+        (r"\.log(\.\d+)?$", "log"),
+    )
+)
+
+
 def _kind(path: Path, start: bytes) -> str:
-    """What a report calls the file: by its first bytes, else by its name."""
+    """What a report calls the file: by its place where that is known, else by its first bytes, else by the end of its name."""
+    for pattern, name in _PLACES:
+        if pattern.search(path.as_posix()):
+            return name
     if start.startswith(SQLITE):
         return "sqlite"
     if start[:4] in WAL:
@@ -158,6 +184,11 @@ def _kind(path: Path, start: bytes) -> str:
         if start.startswith(magic):
             return name
     return path.suffix[1:].lower() or "no suffix"
+
+
+def _is_sqlite(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(SQLITE)) == SQLITE
 
 
 class _Scan:
@@ -299,8 +330,24 @@ def _limited(pieces: Iterable[bytes], name: str, warn: Callable[[str], None]) ->
         yield piece
 
 
+def beside(store: str | os.PathLike) -> list[tuple[Path, str]]:
+    """(file or folder, what a report calls it) of what else a unit leaves where `store` is the folder ``store`` of its own folder: the worker's
+    home and temporary folder and its log. Empty for any other folder."""
+    store = Path(store)
+    if store.name != "store":
+        return []
+    found = [(store.parent / "home", "home"), (store.parent / "tmp", "tmp"), (store.parent / "worker.log", "worker")]
+    return [(place, name) for place, name in found if place.exists() and not place.is_symlink()]
+
+
+def _files(place: Path) -> list[Path]:
+    paths = [place] if place.is_file() else place.rglob("*")
+    return sorted(path for path in paths if path.is_file() and not path.is_symlink())
+
+
 def scan(folder: str | os.PathLike, texts: dict[str, dict[str, list[str]]]) -> dict:
-    """Search every file under `folder` for `texts` (as `contents` gives them).
+    """Search every file under `folder` for `texts` (as `contents` gives them), and what lies `beside` it where it is a unit's store; kinds
+    of files found there begin with ``home:``, ``tmp:`` or ``worker:``.
 
     Returns ``{"forgotten": {"n", "found": {fact: [file kinds]}, "not_searchable": [facts]}, "replaced": the same,
     "files": n, "bytes": n, "warnings": [...]}``. `n` counts the facts that could be searched for. A file that cannot be
@@ -312,9 +359,12 @@ def scan(folder: str | os.PathLike, texts: dict[str, dict[str, list[str]]]) -> d
     needles, warnings = _Needles.of(keyed), []
     kinds: dict[str, set[str]] = {key: set() for key in keyed}
     files = size = 0
-    for path in sorted(path for path in Path(folder).rglob("*") if path.is_file() and not path.is_symlink()):
+    folder = Path(folder)
+    planned = [(path, "", path.relative_to(folder)) for path in _files(folder)]
+    planned += [(path, f"{where}: ", path.relative_to(folder.parent)) for place, where in beside(folder) for path in _files(place)]
+    for path, where, relative in planned:
         files += 1
-        name = str(path.relative_to(folder))
+        name = str(relative)
         scanner = _Scan(needles, set(keyed), warnings.append)
         try:
             with open(path, "rb") as file:
@@ -323,11 +373,11 @@ def scan(folder: str | os.PathLike, texts: dict[str, dict[str, list[str]]]) -> d
                 if not length:
                     continue
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                    kind = _kind(path, data[:16])
+                    kind = where + _kind(relative, data[:16])
                     found = scanner.plain(data)
                     scanner.keys -= found
                     found |= scanner.members(data, 1, name)
-            if kind == "sqlite":
+            if _is_sqlite(path):
                 scanner.keys -= found
                 found |= scanner.rows(path)
         except (OSError, ValueError) as error:  # gone meanwhile, no permission, shrunk while it was mapped
