@@ -302,6 +302,9 @@ def test_a_bad_row_is_named():
 REACHED = {  # on the scored half, with the embedder of a run; the target (missed .05, false .01, kappa .92) is not reached yet
     "en": {"missed_holds": 0.05, "false_holds": 0.085, "kappa": 0.87},
     "ja": {"missed_holds": 0.08, "false_holds": 0.05, "kappa": 0.88},
+    # pairs of edition v1, of personas that nobody looked at who worked on the judge: what written language costs it
+    "v1-en": {"missed_holds": 0.10, "false_holds": 0.06, "kappa": 0.85},
+    "v1-ja": {"missed_holds": 0.20, "false_holds": 0.075, "kappa": 0.76},
 }
 
 
@@ -313,6 +316,6 @@ def test_the_level_on_the_scored_half_is_held():
     assert set(measured) == set(REACHED)
     for language, level in REACHED.items():
         got = measured[language]
-        assert got["n"] >= 200 and got["not_judged"] == 0
+        assert got["n"] >= (100 if language.startswith("v1") else 200) and got["not_judged"] == 0
         assert got["missed_holds"]["rate"] <= level["missed_holds"] and got["false_holds"]["rate"] <= level["false_holds"], (language, got)
         assert got["kappa"] >= level["kappa"], (language, got)

@@ -729,24 +729,28 @@ def make_judge(name: str, embedder: Any = None) -> Judge:
 # --- the judge's own measure ------------------------------------------------------------------------------------
 
 
-def measure(judge: Judge, folder: str | Path, half: str = "scored", languages: Sequence[str] = ("en", "ja")) -> dict[str, dict]:
-    """Agreement of `judge` with the labelled set in `folder` (`<language>.jsonl`), over one half ("dev" or "scored").
+# files of the labelled set: sentences that writers made up, and texts that real systems stored from edition v1, with rewordings
+SETS = ("en", "ja", "v1-en", "v1-ja")
 
-    Returns language -> {'n', 'not_judged', 'accuracy', 'kappa' (Cohen, over the three verdicts), 'missed_holds' and 'false_holds'
+
+def measure(judge: Judge, folder: str | Path, half: str = "scored", sets: Sequence[str] = SETS) -> dict[str, dict]:
+    """Agreement of `judge` with the labelled set in `folder` (`<set>.jsonl`), over one half ("dev" or "scored").
+
+    Returns set -> {'n', 'not_judged', 'accuracy', 'kappa' (Cohen, over the three verdicts), 'missed_holds' and 'false_holds'
     {'k', 'n', 'rate'}, 'by_kind' {kind: {'n', 'right', 'missed_holds', 'false_holds'}}}. A missed hold is a pair labelled held that
-    the judge does not find held; a false hold is the opposite. Languages without a file are left out. InputError for a bad row.
+    the judge does not find held; a false hold is the opposite. Sets without a file are left out; none is mixed into another. InputError for a bad row.
     """
     from kiokulab.files import iterate_jsonl
 
     result = {}
-    for language in languages:
-        path = Path(folder) / f"{language}.jsonl"
+    for name in sets:
+        path = Path(folder) / f"{name}.jsonl"
         if path.exists():
             rows = []
             for line, row in iterate_jsonl(path):
                 if row.get("half") == half:
                     rows.append((row, judge_row(judge, row, f"{path}:{line}")))
-            result[language] = agreement(rows)
+            result[name] = agreement(rows)
     return result
 
 

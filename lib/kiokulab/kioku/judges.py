@@ -11,6 +11,7 @@ from typing import Any
 
 from kiokulab import stats
 from kiokulab.files import iterate_jsonl
+from kiokulab.judging import SETS
 
 Row = Mapping[str, Any]
 MOST = 200  # items that are listed; their number is always said
@@ -52,15 +53,15 @@ def _side_by_side(mine: Mapping[tuple, Row], theirs: Mapping[tuple, Row]) -> dic
 # --- the labelled set ---------------------------------------------------------------------------------------------
 
 
-def scored_pairs(folder: str | Path, most: int = 0, seed: int = 1, languages: Sequence[str] = ("en", "ja")) -> dict[str, tuple[list[tuple[Row, str]], int]]:
-    """language -> ([(row, "file:line")], how many there are) of the scored half of the labelled set in `folder`; a language without
-    a file is left out. `most`: pairs a language that are taken, 0 = all (see `drawn`)."""
+def scored_pairs(folder: str | Path, most: int = 0, seed: int = 1, sets: Sequence[str] = SETS) -> dict[str, tuple[list[tuple[Row, str]], int]]:
+    """set -> ([(row, "file:line")], how many there are) of the scored half of the labelled sets in `folder`; one without a file is
+    left out. `most`: pairs of each that are taken, 0 = all (see `drawn`)."""
     found = {}
-    for language in languages:
-        path = Path(folder) / f"{language}.jsonl"
+    for name in sets:
+        path = Path(folder) / f"{name}.jsonl"
         if path.exists():
             rows = [(row, f"{path}:{line}") for line, row in iterate_jsonl(path) if row.get("half") == "scored"]
-            found[language] = drawn(rows, most, seed), len(rows)
+            found[name] = drawn(rows, most, seed), len(rows)
     return found
 
 

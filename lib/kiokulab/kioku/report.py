@@ -22,6 +22,7 @@ from kiokulab.page import css, data_uri, image, plain, table, with_font  # noqa:
 HERE = Path(__file__).resolve().parent
 ROUTE_NAMES = {"raw": "Raw conversation", "requests": "Requests", "signaled": "Change signaled", "baseline": "Baseline"}
 LANGUAGES = {"en": "English", "ja": "Japanese"}
+SETS = {**LANGUAGES, "v1-en": "English, stored by systems from v1, and rewordings", "v1-ja": "Japanese, stored by systems from v1, and rewordings"}
 HINTS = {  # what a metric counts, in the words of this kit
     "recall": "facts true at the end whose current version is stored", "update_applied": "changed facts whose new version is stored",
     "old_version_kept": "changed facts whose older version is still stored", "forget_violation": "facts asked to be forgotten, still stored",
@@ -314,7 +315,7 @@ def _environment():
     made = environment(str(HERE))
     made.filters.update(shown=lambda f, name: analyze.shown(name, f), counted=lambda f, name: plain(analyze.counted(name, f)),
                         percent=lambda v: "n/a" if v is None else f"{100 * v:.1f}", index=analyze.index_shown)
-    made.globals.update(METRICS=analyze.METRICS, PILLARS=analyze.PILLARS, TITLES=analyze.TITLES, HINTS=HINTS, LANGUAGES=LANGUAGES,
+    made.globals.update(METRICS=analyze.METRICS, PILLARS=analyze.PILLARS, TITLES=analyze.TITLES, HINTS=HINTS, LANGUAGES=LANGUAGES, SETS=SETS,
                         ROUTES=ROUTE_NAMES, HIGHER=analyze.HIGHER)
     return made
 
@@ -446,7 +447,7 @@ def examples(folder: str | Path, kind: str) -> list[dict[str, Any]]:
 
 
 def measured(folder: str | Path) -> list[dict[str, Any]]:
-    """The judge's agreement with the labelled set, a line a language."""
+    """The judge's agreement with the labelled sets, a line a set."""
     row = next((r for r in read_jsonl(Path(folder) / "judgements.jsonl") if r["kind"] == "judge"), None)
-    return [{"judge": row["name"], "language": LANGUAGES.get(language, language), **{k: v for k, v in found.items() if not isinstance(v, (dict, list))}}
-            for language, found in (row["measured"] if row else {}).items() if isinstance(found, dict)]
+    return [{"judge": row["name"], "pairs": SETS.get(name, name), **{k: v for k, v in found.items() if not isinstance(v, (dict, list))}}
+            for name, found in (row["measured"] if row else {}).items() if isinstance(found, dict)]
