@@ -27,17 +27,21 @@ def identity(version):
     return version["slot"], version["n"], version["text"]
 
 
+def read(path, language):
+    lines = path.read_text(encoding="utf-8").split("\n")
+    assert lines.pop() == ""
+    result = [json.loads(line) for line in lines]
+    assert [dumps(row) for row in result] == lines, "lines are not canonical"
+    assert {row["language"] for row in result} == {language}
+    return result
+
+
 @pytest.fixture(scope="module", params=["en", "ja"])
 def rows(request, repository):
     path = repository / "data" / "kioku" / "judge-set" / f"{request.param}.jsonl"
     if not path.exists():
         pytest.skip(f"no {path.name} yet")
-    lines = path.read_text(encoding="utf-8").split("\n")
-    assert lines.pop() == ""
-    result = [json.loads(line) for line in lines]
-    assert [dumps(row) for row in result] == lines, "lines are not canonical"
-    assert {row["language"] for row in result} == {request.param}
-    return result
+    return read(path, request.param)
 
 
 def test_schema(rows):
@@ -136,13 +140,7 @@ COUNTS = {  # held, partial, absent; stored, reworded
 
 @pytest.fixture(scope="module", params=["en", "ja"])
 def v1(request, repository):
-    path = repository / "data" / "kioku" / "judge-set" / f"v1-{request.param}.jsonl"
-    lines = path.read_text(encoding="utf-8").split("\n")
-    assert lines.pop() == ""
-    result = [json.loads(line) for line in lines]
-    assert [dumps(row) for row in result] == lines, "lines are not canonical"
-    assert {row["language"] for row in result} == {request.param}
-    return result
+    return read(repository / "data" / "kioku" / "judge-set" / f"v1-{request.param}.jsonl", request.param)
 
 
 @pytest.fixture(scope="module")
