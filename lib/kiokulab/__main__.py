@@ -98,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     longmemeval.add_argument("--data", help="path of a file to check")
     contract = command("contract", contract_command, "test an adapter against the contract")
     contract.add_argument("--system")
+    contract.add_argument("--settings", help="settings of the system, as JSON")
     listing = command("systems", systems_command, "list the memory systems, or say everything about one")
     listing.add_argument("--system")
     system = command("system", system_command, "make a memory system's own environment")
@@ -418,7 +419,10 @@ def contract_command(options: argparse.Namespace) -> int:
     if found.note:
         print(found.note)
     contract = importlib.import_module("kiokulab.systems.contract")
-    checks = contract.run_contract(found.name, say=lambda line: print(line, flush=True))
+    from kiokulab import params as p
+
+    settings = p.typed(p.KiokuParams, "settings", options.settings) if options.settings else None
+    checks = contract.run_contract(found.name, settings, say=lambda line: print(line, flush=True))
     failed = [check.name for check in checks if check.outcome == contract.FAIL]
     print(f"{found.name}: {'FAILED: ' + ', '.join(failed) if failed else 'keeps the contract'}")
     return 1 if failed else 0
