@@ -155,7 +155,7 @@ def edition_folder(track: str, edition: str) -> Path:
     """The folder of an edition given by name or by path. Raises InputError with the list where there is none."""
     data = Path(getattr(track_module(track), "DATA", root() / "data" / track))
     named = data / edition
-    for folder in (named, Path(edition).expanduser()):
+    for folder in (named, Path(edition).expanduser(), root() / edition):  # a notebook runs in another folder than `make`
         if (folder / "edition.json").is_file():
             return folder.resolve()
     there = sorted(path.parent.name for path in data.glob("*/edition.json"))

@@ -36,7 +36,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 def edition_folder(edition: str | Path) -> Path:
     """The folder of an edition: a path that holds `edition.json`, or a name under data/kioku/ of the working folder or
     of the kit. InputError where there is none."""
-    candidates = [Path(edition), Path("data/kioku") / edition, REPOSITORY / "data/kioku" / edition]
+    candidates = [Path(edition), Path("data/kioku") / edition, REPOSITORY / "data/kioku" / edition, REPOSITORY / edition]
     for folder in candidates:
         if (folder / "edition.json").is_file():
             return folder

@@ -106,10 +106,16 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_\-.]+", "", name.strip().casefold())
 
 
+def _file(path: str) -> Path:
+    """A file by its path, relative to the working folder or to the checkout: a notebook runs in another folder than `make`."""
+    here = Path(path).expanduser()
+    return here if here.exists() else Path(__file__).resolve().parents[3] / here
+
+
 def _adapter_by_path(text: str) -> Adapter:
     """The adapter that ``path/to/file.py:Class`` names. Raises InputError where there is none."""
     path, _, class_name = text.rpartition(":")
-    file = Path(path).expanduser()
+    file = _file(path)
     if not file.is_file():
         raise InputError(f"there is no file {path}", f"SYSTEM={text}")
     try:
@@ -129,7 +135,7 @@ def _adapter_by_settings(text: str) -> Adapter:
     import yaml
 
     kind, _, path = text.partition(":")
-    file = Path(path).expanduser()
+    file = _file(path)
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
