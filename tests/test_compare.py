@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 
 import pytest
 
@@ -198,3 +199,13 @@ def test_the_other_tracks_have_tables_of_their_own_and_their_items_add_up(tmp_pa
             assert set(x.metrics) <= {f["name"] for f in row["figures"]}
     mute = next(row for row in result["tables"][0]["rows"] if row["system"] == "mute")
     assert mute["headline"]["value"] == 300
+
+
+def test_a_run_that_stands_alone_makes_no_table_before_one_of_several_systems(tmp_path):
+    """An edition whose name comes first in the alphabet, run on one system."""
+    root = runs_made.copy(tmp_path)
+    alone = root / "kioku" / "a-first" / "null" / "copy"
+    shutil.copytree(runs_made.folder(root, "null"), alone)
+    rewrite(alone, lambda row: row.update(edition="a-first", edition_digest="0" * 64))
+    found = compare.compare(root, resamples=0)
+    assert [t["edition"] for t in found["tables"]] == ["v0.1"] and "alone under its conditions" in found["left_out"][0]["reason"]

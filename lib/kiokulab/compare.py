@@ -189,7 +189,8 @@ def sets(runs: Sequence[Run]) -> tuple[list[list[Run]], list[dict[str, str]]]:
             left_out.append({"run": run.name, "reason": f"made under version {run.rules} of the track's rules; the table is under version {newest[run.receipt.track]}"})
         else:
             alike[run.receipt.track, tuple(sorted(conditions(run).items()))].append(run)
-    groups = sorted(alike.values(), key=lambda g: (TRACKS.index(g[0].receipt.track), g[0].receipt.edition, -len({r.receipt.system for r in g}), g[0].name))
+    # tables of several systems first: a run that stands alone is held against them
+    groups = sorted(alike.values(), key=lambda g: (TRACKS.index(g[0].receipt.track), len({r.receipt.system for r in g}) == 1, g[0].receipt.edition, -len({r.receipt.system for r in g}), g[0].name))
     result: list[list[Run]] = []
     for group in groups:
         same = [g for g in result if g[0].receipt.track == group[0].receipt.track]
