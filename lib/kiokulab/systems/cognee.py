@@ -23,6 +23,7 @@ class CogneeChunks(System):
 
     name = "cognee-chunks"
     package = "cognee"
+    licence = "Apache-2.0"
     feeds = "session"
     dates = "text"
     embeddings = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -26,6 +27,7 @@ PAGE = 100  # memories of one page of its list
 POLL = 0.1  # seconds between two looks at its queue
 IDLE = 30  # looks at an idle queue with memories still waiting, before consolidation is asked for again
 TOKENS = 1_000_000  # a recall ends at its budget of tokens, 4096 unless it is told a number; the harness counts results
+BROKEN = re.compile(rb"JSON parse error from LLM response \(attempt (\d+)/\1\)")  # its log, at the last of its attempts
 
 # The server as a child of the worker, with the worker's own guard: what leads beyond this machine is refused and written down
 SERVE = """
@@ -50,6 +52,8 @@ class Hindsight(System):
 
     name = "hindsight"
     package = "hindsight-api-slim"
+    licence = "MIT"
+    forgets = ("ids", "all")
     feeds = "session"
     dates = "native"
     model = "required"
@@ -259,17 +263,23 @@ class Hindsight(System):
             raise SystemFailure(f"retain ended as {operation['status']}: {str(operation.get('error_message'))[:500]}")
         self.settle(max(ended - time.monotonic(), 1.0))
         stats = self._stats()
-        warnings = []
-        with open(self.log_file, "rb") as log:  # an answer that its model's limit cut off is dropped with its text, and only the log says so
-            log.seek(logged)
-            dropped = log.read().count(b"dropping this sub-chunk")
-        if dropped:
-            warnings.append(f"{dropped} parts of the text were dropped: the model's answers to them were cut off")
+        warnings = self._complaints(logged)
         if stats["failed_consolidation"] > self.failed:
             warnings.append(f"consolidation was given up for {stats['failed_consolidation'] - self.failed} memories")
             self.failed = stats["failed_consolidation"]
         self._rows()  # numbers what is new
         return Ingested(added=self._facts() - before, warnings=warnings)
+
+    def _complaints(self, since: int) -> list[str]:
+        """What only its log tells, from byte `since` on: texts dropped, and answers taken although they were no JSON."""
+        with open(self.log_file, "rb") as log:
+            log.seek(since)
+            said = log.read()
+        counted = (
+            (len(BROKEN.findall(said)), "answers of the model were no JSON in the last attempt either, and were mended or given up"),
+            (said.count(b"dropping this sub-chunk"), "parts of the text were dropped, since the model's answers to them were cut off"),
+        )
+        return [f"{count} {what}" for count, what in counted if count]
 
     def settle(self, timeout: float) -> None:
         """Its queue is empty, and no memory waits for consolidation; where some do and nothing runs, consolidation is asked for."""
