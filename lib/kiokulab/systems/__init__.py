@@ -28,9 +28,9 @@ FOLDER = Path(__file__).resolve().parent
 BY_SETTINGS = ("mcp:", "agent:")  # a system that is described by a file of settings
 # names that later work adds: known, so that a typing error in one of them is told from an unknown system
 NOT_BUILT = {
-    "letta": "the package on PyPI is now the terminal agent and letta-client is a client; SYSTEM=agent:<file.yml> can run the former",
-    "everos": "for Python 3.11 there is 0.4.0 alone, a client of the hosted service; the local framework, 1.5.1, needs Python 3.12",
-    "memos": "MemoryOS 2.0.33 resolves to more than 130 packages and was not installed or tried",
+    "letta": "its package is now a terminal agent: SYSTEM=agent:<file.yml> runs it, with the settings in its note; the server of old is in no package",
+    "everos": "the local framework, 1.5.1, needs Python 3.12, and systems' environments are made with the kit's Python; for 3.11 there is 0.4.0, a client of the hosted service",
+    "memos": "its tree memory needs a Neo4j server; memos-general and memos-verbatim run its general text memory",
 }
 
 

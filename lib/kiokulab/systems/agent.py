@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,10 @@ class Agent(System):
     model = "optional"
     # command: what gets a session; ask: what gets a question and prints the answer (none: no search). In both, {workdir}, {home},
     # {space}, {date} and {endpoint} are replaced, in `ask` {query} too. folder, below the unit's store: what is listed, files that fit
-    # `files`. environment: names that are passed on
+    # `files`. environment: names that are passed on. model: "required" where the agent asks the run's model at {endpoint}, as {model}
     settings: dict[str, Any] = {
         "command": [], "ask": [], "folder": "work", "files": "**/*.md", "feeds": "session", "environment": [], "version": "", "timeout_s": 600,
-        "clean_up": [],
+        "clean_up": [], "model": "optional",
     }  # fmt: skip
 
     def __init__(self, **settings: Any):
@@ -42,7 +44,9 @@ class Agent(System):
             raise ValueError("agent: feeds is session, pair or utterance")
         if Path(self.config["folder"]).is_absolute() or ".." in Path(self.config["folder"]).parts:
             raise ValueError("agent: folder lies below the unit's store")
-        self.feeds, self.dates = self.config["feeds"], "text"
+        if self.config["model"] not in ("none", "optional", "required"):
+            raise ValueError("agent: model is none, optional or required")
+        self.feeds, self.dates, self.model = self.config["feeds"], "text", self.config["model"]
         self.capabilities = frozenset(
             {"reset"}
             | ({"search"} if self.config["ask"] else set())
@@ -56,6 +60,12 @@ class Agent(System):
         super().open(space, workdir, endpoint)
         if not self.config["command"]:
             raise SystemFailure("the setting `command` does not say what to run", "not_ready")
+        self.llm = ""
+        if self.model == "required":
+            if endpoint is None:
+                raise SystemFailure("the agent needs a language model, and this run has none", "not_ready")
+            with urllib.request.urlopen(f"{endpoint}/models", timeout=30) as answer:
+                self.llm = next((row["id"] for row in json.load(answer)["data"] if "dimensions" not in row), "")
         self.place = Path(workdir)
         for folder in ("work", "home", "tmp"):
             (self.place / folder).mkdir(exist_ok=True)
@@ -69,6 +79,7 @@ class Agent(System):
             "home": str(self.place / "home"),
             "space": self.space,
             "endpoint": self.endpoint or "",
+            "model": self.llm,
             **words,
         }
         environment = clean_environment(self.place) | {
