@@ -5,6 +5,7 @@ import io
 import json
 import os
 import sqlite3
+import subprocess
 import zipfile
 
 import pytest
@@ -303,3 +304,19 @@ def test_history_and_segments_are_named_and_their_rows_are_read(tmp_path):
     for path in ("history.db", "qdrant/collection/memories/storage.sqlite"):
         sqlite_file(tmp_path / path, long=True).close()
     assert found(tmp_path)["f01"] == ["qdrant segment", "sqlite history"]
+
+
+def test_what_was_taken_out_of_a_note_is_found_in_the_history_that_git_keeps(tmp_path):
+    def git(*words):
+        subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True)
+
+    git("init", "-q")
+    for text in (f"# Notes\n{SECRET}\n", "# Notes\n"):
+        (tmp_path / "notes.md").write_text(text)
+        git("add", "notes.md")
+        git("commit", "-q", "-m", "a note")
+    assert found(tmp_path) == {"f01": ["git object"]}
+    broken = tmp_path / ".git" / "objects" / "00" / ("0" * 38)
+    broken.parent.mkdir()
+    broken.write_bytes(b"x\x01no zlib at all")
+    assert found(tmp_path) == {"f01": ["git object"]}

@@ -5,11 +5,11 @@ texts lies there in full:
 
 - as bytes in UTF-8, UTF-16LE or UTF-16BE (which also finds it in free pages of a database, in a log, in a WAL file),
 - or in the normal form of the text (JSON escapes undone, NFKC, case and white space left out),
-- in the file itself, and in every gzip, zstd and zip member in it, also in members inside members,
+- in the file itself, and in every gzip, zstd and zip member in it, also in members inside members; in a loose object of git,
 - and in the rows of an SQLite database with its WAL, since a row that spills over pages is not in one piece there.
 
 What it cannot find, so that "not found" is not "gone": a text that the system has worded anew, split inside a sentence,
-encrypted, or packed in another way (snappy, lz4, brotli, deflate without a header); vectors, from which a text can be
+encrypted, or packed in another way (snappy, lz4, brotli, deflate without a header, a pack of git); vectors, from which a text can be
 guessed; and copies outside the unit's folder. Links are not followed. Time grows linearly with bytes.
 
 A unit's store is not all that a system writes to: its worker has a HOME and a TMPDIR of its own beside the store, and a log of what the
@@ -154,9 +154,11 @@ class _Needles:
 
 # places that say more than a file's first bytes: what a report calls files whose path fits, first that fits. What SQLite or PostgreSQL keeps
 # for crashes (WAL) and what systems keep for people to look back at is where deleted texts live longest
+_GIT = re.compile(r"(^|/)objects/[0-9a-f]{2}/[0-9a-f]{38}$")  # an object that is not packed yet: one zlib stream
 _PLACES = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
+        (_GIT.pattern, "git object"),
         (r"(^|/)review-backups/", "review backup"),
         (r"(^|/)(curate-log|task-history|query-log|dream-log)/", "task log"),
         (r"(^|/)pg_wal/", "postgres wal"),
@@ -296,6 +298,19 @@ def _gunzip(data: mmap.mmap, at: int) -> Iterator[bytes]:
         return
 
 
+def _inflated(path: Path) -> Iterator[bytes]:
+    """What a file that is one zlib stream holds; nothing more where it is damaged."""
+    engine = zlib.decompressobj()
+    try:
+        with open(path, "rb") as file:
+            while (piece := file.read(BLOCK)) and not engine.eof:
+                while piece and not engine.eof:
+                    yield engine.decompress(piece, BLOCK)
+                    piece = engine.unconsumed_tail
+    except zlib.error:
+        return
+
+
 class _From:
     """`data` from a place on, as a file that can only be read."""
 
@@ -377,6 +392,9 @@ def scan(folder: str | os.PathLike, texts: dict[str, dict[str, list[str]]]) -> d
                     found = scanner.plain(data)
                     scanner.keys -= found
                     found |= scanner.members(data, 1, name)
+            if _GIT.search(relative.as_posix()):
+                scanner.keys -= found
+                found |= scanner.stream(_limited(_inflated(path), name, warnings.append), 1, name)
             if _is_sqlite(path):
                 scanner.keys -= found
                 found |= scanner.rows(path)
