@@ -60,8 +60,8 @@ class Hindsight(System):
     embeddings = True
     keeps = "some"
     capabilities = frozenset({"search", "forget", "reset"})
-    # threshold: the likeness below which vectors give no result (0: none). Its own, 0.3, is meant for its own embedder, and drops nearly
-    # everything with the kit's; budget: how widely a recall looks (low, mid, high)
+    # threshold: the likeness below which vectors give no result; 0 is the lowest that it takes. Its own, 0.3, is meant for its own embedder,
+    # and left nothing of the contract's question with the kit's. budget: how widely a recall looks (low, mid, high)
     settings = {"threshold": 0.0, "budget": "mid", "retain_timeout_s": 500}
 
     # life cycle
