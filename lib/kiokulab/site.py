@@ -112,15 +112,15 @@ def published_runs(published: str | Path) -> list[Path]:
 # --- the README's table -------------------------------------------------------------------------------------------
 
 
-def readme_table(published: str | Path, track: str = "kioku") -> str:
+def readme_table(published: str | Path, track: str = "kioku", *, every: bool = False) -> str:
     """The README's table of a track as markdown, from the published runs of its default edition and parameters; "" where there is
-    none. Runs of other editions, personas or judges are on the site, and in no row of this."""
+    none. Runs of other editions, personas or judges are on the site, and in no row of this unless `every` run is asked for."""
     from kiokulab.kioku import analyze
 
     rows = []
     for folder in published_runs(published):
         receipt = read_receipt(folder)
-        if receipt is None or receipt.track != track or track != "kioku" or not _default(receipt):
+        if receipt is None or receipt.track != track or track != "kioku" or not (every or _default(receipt)):
             continue
         found = json.loads((folder / "metrics.json").read_bytes())
         part = found["by_route"].get("raw")
