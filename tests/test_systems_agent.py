@@ -1,13 +1,15 @@
 """A command-line agent with a folder of notes, by a file of settings; a stand-in agent plays it."""
 
+import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from scripted_model import serve
 
-from kiokulab import systems
+from kiokulab import params, run, systems
 from kiokulab.errors import InputError
 from kiokulab.systems.base import Request, Session, SystemFailure, Turn, Unsupported
 from kiokulab.systems.contract import FAIL, line_of, run_contract
@@ -39,14 +41,14 @@ def test_its_notes_are_listed_line_by_line_with_the_file_they_lie_in(described, 
             ("memory.md:00001", "user: My dog is called Biscuit. 犬", "work/notes/memory.md"),
             ("memory.md:00002", "assistant: Nice.", "work/notes/memory.md"),
         ]
-        assert memory.ingest(Request("r", WHEN, "nothing"), WHEN).warnings == [
+        assert memory.ingest(Request("r", WHEN, "nothing, agent"), WHEN).warnings == [
             "the agent ended well and changed no note"
         ]
         assert "Biscuit" in memory.search("dog?", 5).shown
         memory.clean_up()
         assert [row.text for row in memory.dump()] == ["assistant: Nice.", "user: My dog is called Biscuit. 犬"]
-        with pytest.raises(SystemFailure, match="ended with 1"):
-            memory.ingest(Request("r", WHEN, "fail"), WHEN)
+        with pytest.raises(SystemFailure, match="(?s)ended with 1.*it failed"):
+            memory.ingest(Request("r", WHEN, "fail, agent"), WHEN)
         memory.reset()
         assert memory.dump() == []
 
@@ -65,6 +67,37 @@ def test_an_agent_that_is_not_there_or_late_is_a_failure(described, tmp_path):
             with pytest.raises(SystemFailure) as caught:
                 memory.ingest(SESSION, WHEN)
             assert caught.value.kind == kind
+
+
+def test_other_settings_are_another_run_and_the_same_ones_the_same(described):
+    one = systems.describe(described())["source_digest"]
+    assert systems.describe(described())["source_digest"] == one != systems.describe(described(version="stub 2"))["source_digest"]
+
+
+def test_an_agent_that_asks_the_runs_model_is_given_its_endpoint_and_its_name(described, tmp_path):
+    name = described(command=[sys.executable, "-c", "import sys; open('notes.md', 'a').write(' '.join(sys.argv[1:]))", "{endpoint}", "{model}"], folder="work", model="required")
+    assert systems.describe(name)["model"] == "required"
+    with pytest.raises(SystemFailure, match="this run has none"):
+        with systems.connect(name, space="u", workdir=tmp_path / "none"):
+            pass
+    with serve(lambda body: 500, model="scripted") as (endpoint, _):
+        with systems.connect(name, space="u", workdir=tmp_path / "u", endpoint=endpoint) as memory:
+            memory.ingest(SESSION, WHEN)
+            assert memory.dump()[0].text == f"{endpoint} scripted"
+
+
+@pytest.mark.skipif("byterover" not in os.environ.get("KIOKULAB_TEST_SYSTEMS", ""), reason="a minute: make test-systems")
+def test_a_whole_run_of_the_kioku_track_with_a_stand_in_agent(described, tmp_path, monkeypatch):
+    monkeypatch.setenv("KIOKULAB_OUTPUTS", str(tmp_path / "outputs"))
+    base = params.KiokuParams.checked({"personas": 1, "bootstrap": 100})
+    (made,) = run.run_track(base, [described()])  # without the anchors that the command adds: three runs more
+    assert made.error is None, made.error
+    receipt = made.folder / "receipt.json"
+    found = json.loads((receipt.parent / "metrics.json").read_text())
+    told = json.loads(receipt.read_text())
+    assert told["status"] == "finished" and "stub 1" in json.dumps(told) and told["system"].startswith("agent:")
+    assert found["beyond"]["residue"]["forgotten"]["kinds"], "its notes keep what it was asked to forget"
+    assert (receipt.parent / "report.html").is_file()
 
 
 def test_only_what_is_named_of_the_environment_reaches_it(described, tmp_path, monkeypatch):
@@ -88,7 +121,7 @@ def test_without_a_way_to_ask_search_is_not_applicable(described, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"folder": "../.."}, {"folder": "/etc"}, {"command": "rm -rf"}, {"feeds": "week"}, {"colour": 1}]
+    "changes", [{"folder": "../.."}, {"folder": "/etc"}, {"command": "rm -rf"}, {"feeds": "week"}, {"model": "yes"}, {"colour": 1}]
 )
 def test_settings_that_cannot_be_are_refused(described, changes):
     with pytest.raises(InputError):

@@ -1,11 +1,9 @@
-"""Graphiti on Kuzu: how the built-in model's sentences are put into its forms, and, where its environment is there, the real graph."""
-
-import os
+"""Graphiti on Kuzu: how the built-in model's sentences are put into its forms, and, where KIOKULAB_TEST_SYSTEMS names it, the real graph."""
 
 import pytest
 
 from kiokulab import meter, systems
-from kiokulab.systems import contract, environments, graphiti
+from kiokulab.systems import contract, graphiti
 from kiokulab.systems.base import Request, SystemFailure, Turn, Utterance
 
 WHEN, LATER = "2023-05-20T10:00:00+09:00", "2023-06-20T10:00:00+09:00"
@@ -48,15 +46,13 @@ def test_a_form_that_is_not_known_is_a_failure_and_not_an_empty_answer():
 
 # --- with its environment -------------------------------------------------------------------------------------------
 
-heavy = pytest.mark.skipif(
-    "graphiti" not in os.environ.get("KIOKULAB_TEST_SYSTEMS", "").split(",") and not environments.installed("graphiti"),
-    reason="Graphiti's environment is not there; make test-systems makes it",
-)
+@pytest.fixture(scope="module")
+def real(system_environment):
+    return system_environment("graphiti")
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory):
-    environments.ensure("graphiti")
+def endpoint(real, tmp_path_factory):
     opening = meter.Opening(run="g", record=str(tmp_path_factory.mktemp("g") / "calls.sqlite"), mode="embedded", models=["extractive"], embedder="use")
     with meter.session(opening) as session:
         yield session
@@ -66,7 +62,6 @@ def tell(memory, number, text, when=WHEN, role="user"):
     return memory.ingest(Utterance(f"u{number}", when, Turn(role, text)), when)
 
 
-@heavy
 def test_a_new_value_ends_the_old_fact_and_both_are_listed_with_their_dates(endpoint, tmp_path):
     with systems.connect("graphiti", space="en-01/raw", workdir=tmp_path, endpoint=endpoint.endpoint("one"), when=WHEN) as memory:
         assert tell(memory, 1, "I swim every Tuesday at 6 pm.").added == 1
@@ -85,9 +80,7 @@ def test_a_new_value_ends_the_old_fact_and_both_are_listed_with_their_dates(endp
         assert max(row.id for row in memory.dump() if row.kind == "episode") == "episode-000004", "numbers go on after a restart"
 
 
-@heavy
-def test_episodes_alone_keep_every_utterance_and_ask_nobody(tmp_path):
-    environments.ensure("graphiti")
+def test_episodes_alone_keep_every_utterance_and_ask_nobody(real, tmp_path):
     with systems.connect("graphiti-episodes", space="p-1", workdir=tmp_path, when=WHEN) as memory:
         for number, text in enumerate(["My dog is called Biscuit.", "<b>\u202e & 'quotes' \"too\" \\ {x}", "私の犬の名前はポチです。"]):
             assert tell(memory, number, text).added == 1
@@ -99,9 +92,8 @@ def test_episodes_alone_keep_every_utterance_and_ask_nobody(tmp_path):
             memory.ingest(42, WHEN)
 
 
-@heavy
 @pytest.mark.parametrize("name", ["graphiti", "graphiti-episodes"])
-def test_it_keeps_the_contract(name, monkeypatch):
+def test_it_keeps_the_contract(real, name, monkeypatch):
     # each broken answer is asked for four times with growing pauses: a minute a fault, tried by make contract
     monkeypatch.setattr(contract, "CHECKS", tuple(pair for pair in contract.CHECKS if pair[0] not in ("bad JSON of the model is told of", "a model that is down is an error", "silent no-ops are counted")))
     checks = contract.run_contract(name, items=12)

@@ -1,24 +1,21 @@
-"""MemOS's general text memory, where its environment is there: what is stored, dated, found and taken away."""
-
-import os
+"""MemOS's general text memory, where KIOKULAB_TEST_SYSTEMS names it: what is stored, dated, found and taken away."""
 
 import pytest
 
 from kiokulab import meter, systems
-from kiokulab.systems import contract, environments
+from kiokulab.systems import contract
 from kiokulab.systems.base import Request, Session, SystemFailure, Turn
 
 WHEN = "2023-05-20T10:00:00+09:00"
 
-pytestmark = pytest.mark.skipif(
-    "memos" not in os.environ.get("KIOKULAB_TEST_SYSTEMS", "").split(",") and not environments.installed("memos"),
-    reason="MemOS's environment is not there; make system-memos-general makes it",
-)
+
+@pytest.fixture(scope="module", autouse=True)
+def real(system_environment):
+    return system_environment("memos")
 
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
-    environments.ensure("memos")
     opening = meter.Opening(run="m", record=str(tmp_path_factory.mktemp("m") / "calls.sqlite"), mode="embedded", models=["extractive"], embedder="use")
     with meter.session(opening) as one:
         yield one

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kiokulab.errors import InputError
-from kiokulab.files import sha256_file
+from kiokulab.files import digest, sha256_file
 
 FOLDER = Path(__file__).resolve().parent
 BY_SETTINGS = ("mcp:", "agent:")  # a system that is described by a file of settings
@@ -225,7 +225,7 @@ def locked_version(lock: Path, package: str) -> str:
 def describe(name: str, settings: dict[str, Any] | None = None) -> dict[str, Any]:
     """Everything about a system that decides a result, and whether it is installed; nothing is installed for it.
 
-    Keys: name, version, package, lock_digest (None without a lock), source_digest (of the adapter's file), feeds,
+    Keys: name, version, package, lock_digest (None without a lock), source_digest (of the adapter's file, and of the settings' file where the name gives one), feeds,
     dates, model, embeddings, capabilities (sorted), keeps, settings (defaults with `settings` over them), environment
     (its name under .envs/, or None), installed. Raises InputError for a setting that the system does not know and, where
     `settings` are given (a run's, even if there are none in them), where this machine lacks what the adapter says it needs.
@@ -243,7 +243,7 @@ def describe(name: str, settings: dict[str, Any] | None = None) -> dict[str, Any
         "name": where.name,
         "version": locked_version(where.lock, one.package) if where.lock else one.version(),
         "lock_digest": sha256_file(where.lock) if where.lock else None,
-        "source_digest": sha256_file(where.file),
+        "source_digest": sha256_file(where.file) if where.preset is None else digest([sha256_file(where.file), where.preset]),
         "environment": where.environment,
         "installed": environments.installed(where.environment) if where.environment else True,
     }
