@@ -31,7 +31,8 @@ HINTS = {  # what a metric counts, in the words of this kit
 }
 KINDS = {"stale": "an older version is still stored", "leaked": "asked to be forgotten, still stored", "missed": "the current version is not stored",
          "answer_stale": "the question is answered with an older version", "answer_leaked": "the question brings back forgotten content",
-         "answer_wrong": "the question is answered wrong", "answer_none": "the question is not answered, although asked about a true fact"}
+         "answer_wrong": "the question is answered wrong", "answer_none": "the question is not answered, although asked about a true fact",
+         "cascade": "another change made it out of date, though nobody said so, and it is still stored (in no metric, counted apart)"}
 
 
 # --- what a report tells about ------------------------------------------------------------------------------------
@@ -119,6 +120,8 @@ def failure_cases(story: Story, limit: int = 10) -> list[dict[str, Any]]:
 def _failures(unit: analyze.Unit, fact: Any) -> list[str]:
     kinds = []
     what = fate(unit, fact) if not unit.unreadable else "held"
+    if fact.cascade is not None:  # what a memory may do with such a fact is reported apart, and so are its cases
+        return ["cascade"] if what == "stale" else []
     if what in ("stale", "leaked", "missed"):
         kinds.append(what)
     row = unit.answers.get(fact.id)
