@@ -34,10 +34,15 @@ def test_case_and_joining_do_not_matter(typed):
     assert systems.resolve(typed) == systems.Resolution("mem0-verbatim")
 
 
-@pytest.mark.parametrize("typed", ["mem0-verbatum", "mem0-vebatim", "memo-verbatim"])
+@pytest.mark.parametrize("typed", ["mem0-verbatum", "mem0-vebatim", "mem0-verbatin"])
 def test_a_near_miss_resolves_and_says_so(typed):
     found = systems.resolve(typed)
     assert found.name == "mem0-verbatim" and typed in found.note and "mem0-verbatim" in found.note
+
+
+def test_a_name_between_two_systems_is_not_guessed():
+    with pytest.raises(InputError, match="unknown system 'memo-verbatim'"):  # mem0-verbatim, or memos-verbatim
+        systems.resolve("memo-verbatim")
 
 
 def test_a_near_miss_of_a_system_that_is_not_built_says_both():
