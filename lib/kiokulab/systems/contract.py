@@ -430,6 +430,8 @@ def _tries(bench: Bench) -> list[Try]:
         raise NotApplicable("it asks no language model, or need not")
     if not bench.tries:
         unit = bench.unit("c", bench.faulty)
+        # once before: what a system warns of at its first call, whatever that is, is no answer to a fault
+        _try(bench, unit, "empty", 11)
         for number, fault in enumerate(faults.FAULTS):
             bench.tries.append(_try(bench, unit, fault, number))
     return bench.tries
