@@ -111,7 +111,7 @@ def test_a_system_that_keeps_nothing_is_asked_nothing_about_it(tmp_path):
     ],
 )
 def test_a_model_that_goes_wrong_is_never_an_empty_success(class_name, caught_by, says):
-    checks = run("asks_a_model", class_name, items=3)
+    checks = run("reads_answers", class_name, items=3)
     assert failed(checks) == ({caught_by} if caught_by else set()), [line_of(check) for check in checks.values()]
     if caught_by:
         assert says in checks[caught_by].reason
