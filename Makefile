@@ -73,8 +73,8 @@ test: $(READY) ## run the tests
 #> make test TESTS=tests/test_units.py
 	@KIOKULAB_TEST_SYSTEMS=langmem $(PY) -m pytest -n 2 --dist loadfile $(TESTS)
 
-test-systems: $(READY) ## run the tests of the heavy systems, which it installs (ByteRover, cognee: 2 GB)
-	@KIOKULAB_TEST_SYSTEMS=langmem,byterover,cognee $(PY) -m pytest $(wildcard tests/test_systems_*.py)
+test-systems: $(READY) ## run the tests of the heavy systems, which it installs (ByteRover, cognee, Hindsight, Graphiti, MemOS: 6 GB)
+	@KIOKULAB_TEST_SYSTEMS=langmem,byterover,cognee,hindsight,graphiti,memos $(PY) -m pytest $(wildcard tests/test_systems_*.py)
 
 verify: $(READY) ## check a run again from its files alone
 #> make verify RUN=outputs/kioku/v0.1/vector/0123456789ab
@@ -143,7 +143,7 @@ notebook: $(READY) ## open the notebooks in JupyterLab
 	@$(PY) -m jupyterlab notebooks
 
 doctor: $(READY) ## say what this machine has and what is missing
-	@$(KIT) doctor
+	@PYTHONPATH=lib $(KIT) doctor
 
 clean: $(READY) ## take away caches and runs that did not finish
 #> make clean ALL=1        every run, .venv and .envs as well
