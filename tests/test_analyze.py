@@ -205,7 +205,7 @@ def test_yield_counts_calls_that_report_success_and_change_nothing():
               event("ingest", added=1, changed=0, removed=0, detail=seen(0, 0, 0, no_op=1)),
               event("ingest", warnings=["full"]), event("ingest", status="failed"), event("reread", added=0, changed=1, removed=0)]
     found = analyze.metrics(rows("tidy"), personas(), params(), events=events)["beyond"]
-    assert found["yield"] == {"calls": 4, "failed": 1, "unsupported": 0, "warnings": 1, "told": {"added": 3, "changed": 0, "removed": 0},
+    assert found["yield"] == {"calls": 4, "failed": 1, "unsupported": 0, "warning_kinds": {"full": 1}, "warnings": 1, "told": {"added": 3, "changed": 0, "removed": 0},
                               "seen": {"added": 1, "changed": 0, "removed": 0}, "no_op": 1}
     assert found["reading"]["changed_units"] == 1
 
