@@ -147,7 +147,6 @@ def test_what_a_cell_leaves_running_goes_with_its_kernel(toy, monkeypatch):
     assert nothing_left(str(toy))
 
 
-@pytest.mark.skipif(not os.environ.get("KIOKULAB_TEST_FLUSHES"), reason="known trouble: on a loaded machine the end of the output can be lost")
 def test_ten_thousand_flushes_and_then_done(toy):
     one = run_with(toy, "ten_thousand_flushes", step_timeout_s=600)  # about lost output; a busy machine may take its time
     assert one.error is None
@@ -226,6 +225,7 @@ def start(slow):
     return subprocess.Popen(
         [sys.executable, "-m", "kiokulab", "run", "toy", "--system", "alpha", "--profile", str(slow / "slow.yml"), "--jobs", "2"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background passes on that it is ignored
     )
 
 
@@ -291,7 +291,7 @@ def test_killing_a_worker_only_repeats_its_unit(slow):
 
 def test_ctrl_c_leaves_a_stopped_run_that_goes_on(slow):
     process = start(slow)
-    time.sleep(2.5)
+    time.sleep(4)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 130, output

@@ -35,8 +35,15 @@ for name in {modules!r}:
         importlib.import_module(name)
     except ImportError:
         pass  # the notebook that needs it will say so
-from ipykernel.kernelapp import launch_new_instance
-sys.exit(launch_new_instance())
+from ipykernel.kernelapp import IPKernelApp
+
+class KernelApp(IPKernelApp):
+    def init_iopub(self, context):
+        context.sndhwm = 0  # by default output beyond 1,000 waiting messages is dropped, and the cell's end with it
+        super().init_iopub(context)
+        context.sndhwm = 1000
+
+sys.exit(KernelApp.launch_instance())
 """
 
 
@@ -47,8 +54,12 @@ class Kernel(AsyncKernelManager):
     def __init__(self, folder: Path, modules: tuple[str, ...]):
         place = {"transport": "ipc", "ip": str(folder / "s")} if os.name == "posix" else {}
         super().__init__(connection_file=str(folder / "connection.json"), **place)
+        self.context.rcvhwm = 0  # the same at this end: nothing that a kernel printed is dropped while the runner is busy
         self.folder, self.modules = folder, modules
         self.progress = folder / "progress.log"
+
+    def client(self, **options: Any) -> Any:
+        return super().client(context=self.context, **options)
 
     @property
     def kernel_spec(self) -> KernelSpec:
