@@ -54,12 +54,14 @@ class Kernel(AsyncKernelManager):
     def __init__(self, folder: Path, modules: tuple[str, ...]):
         place = {"transport": "ipc", "ip": str(folder / "s")} if os.name == "posix" else {}
         super().__init__(connection_file=str(folder / "connection.json"), **place)
-        self.context.rcvhwm = 0  # the same at this end: nothing that a kernel printed is dropped while the runner is busy
         self.folder, self.modules = folder, modules
         self.progress = folder / "progress.log"
 
     def client(self, **options: Any) -> Any:
-        return super().client(context=self.context, **options)
+        """As in AsyncKernelManager; nothing that the kernel printed is dropped at this end either while the runner is busy."""
+        client = super().client(**options)
+        client.context.rcvhwm = 0
+        return client
 
     @property
     def kernel_spec(self) -> KernelSpec:
