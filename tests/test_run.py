@@ -147,6 +147,19 @@ def test_what_a_cell_leaves_running_goes_with_its_kernel(toy, monkeypatch):
     assert nothing_left(str(toy))
 
 
+def test_a_runner_that_is_held_up_loses_no_output_of_its_kernel(toy):
+    hold = f"for n in 1 2 3 4 5 6 7 8; do sleep 1; kill -STOP {os.getpid()}; sleep 2; kill -CONT {os.getpid()}; done"
+    with subprocess.Popen(["sh", "-c", hold], start_new_session=True) as holder:
+        try:
+            one = run_with(toy, "ten_thousand_flushes", step_timeout_s=90)
+        finally:
+            os.killpg(holder.pid, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGCONT)
+    assert one.error is None
+    printed = receipts.output_text(json.loads((one.folder / "2-ingest.ipynb").read_bytes()))
+    assert all(f"\n{n}\n" in printed for n in range(1, 10_000)) and "\ndone\n" in printed
+
+
 def test_ten_thousand_flushes_and_then_done(toy):
     one = run_with(toy, "ten_thousand_flushes", step_timeout_s=600)  # about lost output; a busy machine may take its time
     assert one.error is None
