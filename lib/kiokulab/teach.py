@@ -96,7 +96,7 @@ def _needed() -> int:
 
 
 def _memory(answer: Any) -> bool:
-    """Whether the class of lesson 6 replaces a changed fact, keeps another, forgets on request, and finds what is left."""
+    """Whether the class of lesson 6 replaces a changed fact, keeps another, and finds what is left."""
     from kiokulab.systems.base import System, Turn, Utterance
 
     if not (isinstance(answer, type) and issubclass(answer, System)):
