@@ -4,7 +4,7 @@ import json
 
 import pytest
 import toy_generator
-from fault_server import COST, FAULTS, FaultServer, every_third
+from fault_server import COST, FAULTS, FaultServer, now_and_then
 
 from kiokulab import calls
 from kiokulab.__main__ import main
@@ -28,7 +28,7 @@ def make(tmp_path, monkeypatch):
 
 
 def test_an_edition_is_written_audited_read_by_a_second_model_and_can_be_loaded(make):
-    with FaultServer(every_third("429"), reply=toy_generator.reply()).running() as server:
+    with FaultServer(now_and_then("429"), reply=toy_generator.reply()).running() as server:
         made, folder = make(server)
         assert {row["body"]["model"] for row in server.account} == {"writer", "reader"}
         delivered = sum(row["delivered"] for row in server.account)

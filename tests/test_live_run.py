@@ -17,7 +17,7 @@ from decimal import Decimal
 import psutil
 import pytest
 import toy_model
-from fault_server import COST, FAULTS, FaultServer, every_third, once_each
+from fault_server import COST, FAULTS, FaultServer, now_and_then, once_each
 
 from kiokulab import calls, metering, receipts
 from kiokulab.errors import BudgetReached, UpstreamDown
@@ -190,7 +190,7 @@ def kit(tmp_path):
 
 
 def test_a_live_run_is_killed_goes_on_is_replayed_without_key_and_network_and_judged_again(kit, tmp_path):
-    with FaultServer(every_third("429"), reply=toy_model.reply, delay_s=0.02).running() as server:
+    with FaultServer(now_and_then("429"), reply=toy_model.reply, delay_s=0.02).running() as server:
         refused = kit.live(server)
         assert refused.returncode == 2 and "needs a budget" in refused.stderr and server.account == []
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 import httpx
 import openai
 import pytest
-from fault_server import COST, FaultServer, every_third, once_each
+from fault_server import COST, FaultServer, now_and_then, once_each
 
 from kiokulab import calls, meter
 from kiokulab.errors import InputError
@@ -135,7 +135,7 @@ def test_a_body_that_came_twice_is_given_once(live):
 
 
 def test_attempts_tokens_and_cost_add_up_to_the_servers_own(live):
-    with live(every_third("429")) as session:
+    with live(now_and_then("429")) as session:
         with ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(lambda n: chat(session, f"question {n}", unit=f"u{n % 3}"), range(40)))
         status = session.status()

@@ -36,6 +36,7 @@ from kiokulab.files import dumps, write_atomic
 
 SECRET_NAME = re.compile(r"(API_?KEY|ACCESS_?KEY|SIGNING_?KEY|PRIVATE_?KEY|_KEY$|TOKEN|SECRET|PASSW|CREDENTIAL)", re.I)
 CONNECT_S = 15  # for a Dask scheduler to answer
+KILL_S = 10.0  # how long killed children are waited for
 ATTEMPTS = 2  # a unit whose process was killed is tried once more; one that raised is not: it would raise again
 
 
@@ -210,19 +211,48 @@ def _in_own_process(function: str, unit: dict, result: str, log: str, parent: in
     os._exit(0)  # threads and exit handlers that a memory system left behind must not hold the run
 
 
+def _signal(send: Callable[[int, int], None], pid: int, number: int) -> None:
+    try:
+        send(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
 def _kill(pid: int) -> None:
-    """Kill a unit's process, its group and its children that left the group."""
+    """Kill a unit's process, its group and its children that left the group, and wait until none of them runs.
+
+    They are stopped before they are listed: a child that is born while the list is made would be on no list."""
+    import psutil
+
+    known: dict[int, psutil.Process] = {}
+    _signal(os.killpg, pid, signal.SIGSTOP)
+    _signal(os.kill, pid, signal.SIGSTOP)  # a process that has not made its own group yet
+    while True:
+        try:
+            new = [child for child in psutil.Process(pid).children(recursive=True) if child.pid not in known]
+        except psutil.Error:  # it has ended: what it left behind is nobody's child
+            new = []
+        for child in new:
+            _signal(os.kill, child.pid, signal.SIGSTOP)
+            known[child.pid] = child
+        if not new:
+            break
+    _signal(os.killpg, pid, signal.SIGKILL)
+    for target in [pid, *known]:
+        _signal(os.kill, target, signal.SIGKILL)
+    limit = time.monotonic() + KILL_S  # a killed process may be seen for a moment, in a long write to disk for longer
+    while any(_runs(child) for child in known.values()) and time.monotonic() < limit:
+        time.sleep(0.01)
+
+
+def _runs(process: Any) -> bool:
+    """Whether a process (psutil.Process) runs still. One that only waits for its parent to take note of its end does not."""
     import psutil
 
     try:
-        children = psutil.Process(pid).children(recursive=True)
+        return process.is_running() and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.Error:
-        children = []
-    for kill, target in [(os.killpg, pid), (os.kill, pid), *[(os.kill, child.pid) for child in children]]:
-        try:
-            kill(target, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
+        return False
 
 
 # --- on this machine --------------------------------------------------------------------------------------------
