@@ -20,11 +20,35 @@ from typing import Any
 
 COST = Decimal("0.0003")
 TEXTS = {  # what the model says, where the fault is in the words
-    "code_fence": "```json\n{json}\n```", "prose": "Sure, here is the answer:\n{json}\nHope that helps!", "two_objects": "{json}\n{json}", "empty": "",
-    "wrong_schema": '{"entirely": "different"}', "incorrect_word": "INCORRECT", "yesterday": "yesterday", "iie": "いいえ", "correct_false": '{"correct": "false"}',
-    "truncated_json": None, "content_null": None, "refusal": None, "content_filter": None,
+    "code_fence": "```json\n{json}\n```",
+    "prose": "Sure, here is the answer:\n{json}\nHope that helps!",
+    "two_objects": "{json}\n{json}",
+    "empty": "",
+    "wrong_schema": '{"entirely": "different"}',
+    "incorrect_word": "INCORRECT",
+    "yesterday": "yesterday",
+    "iie": "いいえ",
+    "correct_false": '{"correct": "false"}',
+    "truncated_json": None,
+    "content_null": None,
+    "refusal": None,
+    "content_filter": None,
 }
-WIRE = ("429", "429_plain", "500", "503", "reset", "slow_first_byte", "stalled", "cut_body", "duplicate", "error_in_200", "echo_key", "redirect", "not_an_object")
+WIRE = (
+    "429",
+    "429_plain",
+    "500",
+    "503",
+    "reset",
+    "slow_first_byte",
+    "stalled",
+    "cut_body",
+    "duplicate",
+    "error_in_200",
+    "echo_key",
+    "redirect",
+    "not_an_object",
+)
 USAGE = ("usage_missing", "cached_tokens", "cost_missing")
 FAULTS = ("ok", *WIRE, *TEXTS, *USAGE)
 
@@ -58,7 +82,13 @@ def now_and_then(fault: str, every: int = 3) -> Callable[[int, Any], str]:
 
 
 class FaultServer:
-    def __init__(self, script: Any = "ok", reply: Callable[[dict], str] | str = '{"ok": true}', delay_s: float = 0.0, slow_s: float = 5.0):
+    def __init__(
+        self,
+        script: Any = "ok",
+        reply: Callable[[dict], str] | str = '{"ok": true}',
+        delay_s: float = 0.0,
+        slow_s: float = 5.0,
+    ):
         self.script, self.reply, self.delay_s, self.slow_s = script, reply, delay_s, slow_s
         self.account: list[dict[str, Any]] = []
         self._lock = threading.Lock()
@@ -98,7 +128,11 @@ class FaultServer:
         elif TEXTS.get(fault) is not None:
             message["content"] = TEXTS[fault].replace("{json}", text)
         elif body.get("tools"):
-            call = {"id": "call_1", "type": "function", "function": {"name": body["tools"][0]["function"]["name"], "arguments": text}}
+            call = {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": body["tools"][0]["function"]["name"], "arguments": text},
+            }
             message.update(content=None, tool_calls=[call])
             finish = "tool_calls"
         return message, finish
@@ -107,9 +141,17 @@ class FaultServer:
         if fault == "usage_missing":
             return None
         prompt, completion = len(json.dumps(body)) // 4, len(json.dumps(message)) // 4
-        usage: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion, "cost": float(COST)}
+        usage: dict[str, Any] = {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "cost": float(COST),
+        }
         if fault == "cached_tokens":
-            usage |= {"prompt_tokens_details": {"cached_tokens": prompt // 2}, "completion_tokens_details": {"reasoning_tokens": 1}}
+            usage |= {
+                "prompt_tokens_details": {"cached_tokens": prompt // 2},
+                "completion_tokens_details": {"reasoning_tokens": 1},
+            }
         if fault == "cost_missing":
             del usage["cost"]
         return usage
@@ -119,29 +161,66 @@ class FaultServer:
         if path.endswith("/embeddings"):
             texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
             usage = self._usage(fault, body, {})
-            answer = {**frame, "object": "list", "data": [{"object": "embedding", "index": i, "embedding": [1.0, 0.0]} for i, _ in enumerate(texts)]}
+            answer = {
+                **frame,
+                "object": "list",
+                "data": [{"object": "embedding", "index": i, "embedding": [1.0, 0.0]} for i, _ in enumerate(texts)],
+            }
             return json.dumps({**answer, **({"usage": usage} if usage else {})}).encode(), "application/json", usage
         message, finish = self._message(fault, body)
         usage = self._usage(fault, body, message)
         if path.endswith("/responses"):
-            part = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": message["content"]}]}
-            shown = usage and {"input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"], "cost": usage.get("cost")}
+            part = {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": message["content"]}],
+            }
+            shown = usage and {
+                "input_tokens": usage["prompt_tokens"],
+                "output_tokens": usage["completion_tokens"],
+                "cost": usage.get("cost"),
+            }
             answer = {**frame, "object": "response", "status": "completed", "output": [part], "usage": shown}
             if body.get("stream"):
-                return f"event: response.completed\ndata: {json.dumps({'type': 'response.completed', 'response': answer})}\n\n".encode(), "text/event-stream", usage
+                return (
+                    f"event: response.completed\ndata: {json.dumps({'type': 'response.completed', 'response': answer})}\n\n".encode(),
+                    "text/event-stream",
+                    usage,
+                )
             return json.dumps(answer).encode(), "application/json", usage
         if not body.get("stream"):
-            answer = {**frame, "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": finish}]}
+            answer = {
+                **frame,
+                "object": "chat.completion",
+                "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+            }
             return json.dumps({**answer, **({"usage": usage} if usage else {})}).encode(), "application/json", usage
         text = message.get("content") or ""
         deltas = [{"role": "assistant"}, *({"content": text[i : i + 7]} for i in range(0, len(text), 7))]
         if message.get("tool_calls"):
             deltas.append({"tool_calls": [{"index": 0, **message["tool_calls"][0]}]})
-        chunks = [{**frame, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
-        chunks.append({**frame, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+        chunks = [
+            {
+                **frame,
+                "object": "chat.completion.chunk",
+                "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
+            }
+            for delta in deltas
+        ]
+        chunks.append(
+            {
+                **frame,
+                "object": "chat.completion.chunk",
+                "choices": [{"index": 0, "delta": {}, "finish_reason": finish}],
+            }
+        )
         if usage:
             chunks.append({**frame, "object": "chat.completion.chunk", "choices": [], "usage": usage})
-        return b"".join(f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks) + b"data: [DONE]\n\n", "text/event-stream", usage
+        return (
+            b"".join(f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks) + b"data: [DONE]\n\n",
+            "text/event-stream",
+            usage,
+        )
 
     # the wire
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -149,7 +228,10 @@ class FaultServer:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 lines = head.split("\r\n")
-                headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:] if line)}
+                headers = {
+                    name.strip().lower(): value.strip()
+                    for name, _, value in (line.partition(":") for line in lines[1:] if line)
+                }
                 body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))) or b"{}")
                 if not await self._one(lines[0].split()[1], headers, body, writer):
                     break
@@ -159,18 +241,33 @@ class FaultServer:
         with self._lock:
             number = len(self.account) + 1
             fault = self._fault(number, body)
-            row: dict[str, Any] = {"number": number, "path": path, "fault": fault, "body": body, "authorization": headers.get("authorization"),
-                                   "delivered": False, "cost": None, "prompt_tokens": None, "completion_tokens": None}
+            row: dict[str, Any] = {
+                "number": number,
+                "path": path,
+                "fault": fault,
+                "body": body,
+                "authorization": headers.get("authorization"),
+                "delivered": False,
+                "cost": None,
+                "prompt_tokens": None,
+                "completion_tokens": None,
+            }
             self.account.append(row)
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
 
-        def send(status: str, data: bytes, kind: str = "application/json", extra: str = "", length: int | None = None) -> None:
+        def send(
+            status: str, data: bytes, kind: str = "application/json", extra: str = "", length: int | None = None
+        ) -> None:
             size = len(data) if length is None else length
-            writer.write(f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {size}\r\n{extra}\r\n".encode() + data)
+            writer.write(
+                f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {size}\r\n{extra}\r\n".encode() + data
+            )
 
         if fault in ("429", "429_plain", "500", "503"):
-            code, words = {"4": ("429 Too Many Requests", "slow down")}.get(fault[0], (f"{fault} Server Error", "it broke"))
+            code, words = {"4": ("429 Too Many Requests", "slow down")}.get(
+                fault[0], (f"{fault} Server Error", "it broke")
+            )
             wait = "retry-after: 0.05\r\n" if fault in ("429", "503") else ""
             send(code, json.dumps({"error": {"message": words, "code": int(fault[:3])}}).encode(), extra=wait)
         elif fault == "reset":
@@ -180,7 +277,10 @@ class FaultServer:
         elif fault == "error_in_200":
             send("200 OK", json.dumps({"error": {"message": "provider is overloaded", "code": 502}}).encode())
         elif fault == "echo_key":
-            send("401 Unauthorized", json.dumps({"error": {"message": f"bad key: {headers.get('authorization')}", "code": 401}}).encode())
+            send(
+                "401 Unauthorized",
+                json.dumps({"error": {"message": f"bad key: {headers.get('authorization')}", "code": 401}}).encode(),
+            )
         elif fault == "redirect":
             send("307 Temporary Redirect", b"", extra="location: http://127.0.0.1:9/elsewhere\r\n")
         elif fault == "not_an_object":
@@ -199,7 +299,11 @@ class FaultServer:
             send("200 OK", data * 2 if fault == "duplicate" else data, kind)
             row["delivered"] = True
             if usage:
-                row.update(prompt_tokens=usage["prompt_tokens"], completion_tokens=usage["completion_tokens"], cost=COST if "cost" in usage else None)
+                row.update(
+                    prompt_tokens=usage["prompt_tokens"],
+                    completion_tokens=usage["completion_tokens"],
+                    cost=COST if "cost" in usage else None,
+                )
         await writer.drain()
         return True
 
@@ -208,7 +312,8 @@ class FaultServer:
         loop, ready, box = asyncio.new_event_loop(), threading.Event(), {}
 
         async def start() -> None:
-            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, so that Nagle's delay is off
+            # named, so that Nagle's delay is off
+            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", self.port))
             box["server"] = await asyncio.start_server(self._serve, sock=listener, limit=1 << 20)
@@ -226,6 +331,7 @@ class FaultServer:
         try:
             yield self
         finally:
+
             def stop() -> None:
                 box["server"].close()
                 for task in asyncio.all_tasks(loop):
@@ -241,7 +347,9 @@ def main() -> None:
     standard input ends."""
     import sys
 
-    server = FaultServer(sys.argv[2] if len(sys.argv) > 2 else "ok", delay_s=float(sys.argv[1]) if len(sys.argv) > 1 else 0.0)
+    server = FaultServer(
+        sys.argv[2] if len(sys.argv) > 2 else "ok", delay_s=float(sys.argv[1]) if len(sys.argv) > 1 else 0.0
+    )
     with server.running():
         print(server.url, flush=True)
         sys.stdin.read()

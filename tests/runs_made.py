@@ -20,7 +20,9 @@ def make(root, system, track="kioku", **parameters):
     before = os.environ.get("KIOKULAB_OUTPUTS")
     os.environ["KIOKULAB_OUTPUTS"] = str(root)
     try:
-        params = params_class(track).checked({**(BASE if track == "kioku" else {"jobs": 2}), "track": track, "system": system, **parameters})
+        params = params_class(track).checked(
+            {**(BASE if track == "kioku" else {"jobs": 2}), "track": track, "system": system, **parameters}
+        )
         for name in ("1-generate", "2-ingest", "3-judge", "4-analyze"):
             step = receipts.begin(name, params)
             importlib.import_module(f"kiokulab.{track}.{name[2:]}").run(step.folder, step.params)

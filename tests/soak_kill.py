@@ -29,7 +29,11 @@ def children(pid: int, kind: str) -> list[psutil.Process]:
     try:
         below = psutil.Process(pid).children(recursive=True)
         if kind == "worker":
-            return [p for p in below if any(part.endswith(("kiokulab/worker.py", "kiokulab.worker")) for part in p.cmdline())]
+            return [
+                p
+                for p in below
+                if any(part.endswith(("kiokulab/worker.py", "kiokulab.worker")) for part in p.cmdline())
+            ]
         kernels = [p for p in below if p.ppid() == pid and "kernelapp" in " ".join(p.cmdline())]
         if kind == "kernel":
             return kernels
@@ -51,7 +55,11 @@ def there(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE and process.environ().get("SOAK") == mark:
+            if (
+                process.pid != os.getpid()
+                and process.status() != psutil.STATUS_ZOMBIE
+                and process.environ().get("SOAK") == mark
+            ):
                 found.append(process)
         except psutil.Error:
             pass
@@ -95,7 +103,11 @@ def main() -> int:
                     except ProcessLookupError:
                         pass
                 first = process.wait()
-                kept = {path: path.stat().st_mtime_ns for path in Path(scratch, name).rglob("units/*/*.json") if path.name.count(".") == 1}
+                kept = {
+                    path: path.stat().st_mtime_ns
+                    for path in Path(scratch, name).rglob("units/*/*.json")
+                    if path.name.count(".") == 1
+                }
                 after_kill = left(f"{scratch}/{name}")
                 second = run(name).wait()
                 again = [path.name for path, when in kept.items() if path.stat().st_mtime_ns != when]
@@ -105,7 +117,8 @@ def main() -> int:
                 wrong += not good
                 print(
                     f"{'ok ' if good else 'BAD'} {name} at {moment:5.1f} s: first exit {first}, then {second}; {len(kept)} units kept"
-                    f"{'' if got == wanted else ', other metrics'}{', done again: ' + ', '.join(again) if again else ''}{', left: ' + str(after_kill) if after_kill else ''}", flush=True,
+                    f"{'' if got == wanted else ', other metrics'}{', done again: ' + ', '.join(again) if again else ''}{', left: ' + str(after_kill) if after_kill else ''}",
+                    flush=True,
                 )
     print(f"{wrong} of {len(kinds) * kills} went wrong")
     return 1 if wrong else 0

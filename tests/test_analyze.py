@@ -29,19 +29,42 @@ def shares(found):
 
 def test_a_perfect_store():
     found = of("perfect")
-    assert shares(found) == {"recall": 1, "update_applied": 1, "old_version_kept": 0, "forget_violation": 0, "noise": 0,
-                             "language_mismatch": 0, "check_questions": 1, "compression": 1}
+    assert shares(found) == {
+        "recall": 1,
+        "update_applied": 1,
+        "old_version_kept": 0,
+        "forget_violation": 0,
+        "noise": 0,
+        "language_mismatch": 0,
+        "check_questions": 1,
+        "compression": 1,
+    }
     assert found["index"]["value"] == 100 and compare.oracle_faults(found) == []
-    assert found["metrics"]["recall"] == {"k": 36, "n": 36, "rate": 1, "low": pytest.approx(0.9036, abs=1e-4), "high": 1,
-                                          "not_judged": 0, "worst": 1, "reason": None}
+    assert found["metrics"]["recall"] == {
+        "k": 36,
+        "n": 36,
+        "rate": 1,
+        "low": pytest.approx(0.9036, abs=1e-4),
+        "high": 1,
+        "not_judged": 0,
+        "worst": 1,
+        "reason": None,
+    }
     assert found["metrics"]["update_applied"]["n"] == 12 and found["metrics"]["forget_violation"]["n"] == 6
 
 
 def test_storing_everything():
     found = of("everything")
     assert shares(found) | {"noise": 0, "compression": 0, "language_mismatch": 0} == {
-        "recall": 1, "update_applied": 1, "old_version_kept": 1, "forget_violation": 1, "noise": 0, "language_mismatch": 0,
-        "check_questions": 1, "compression": 0}
+        "recall": 1,
+        "update_applied": 1,
+        "old_version_kept": 1,
+        "forget_violation": 1,
+        "noise": 0,
+        "language_mismatch": 0,
+        "check_questions": 1,
+        "compression": 0,
+    }
     assert found["metrics"]["noise"]["k"] == 6 * 30 and found["metrics"]["noise"]["n"] == 6 * 39
     assert found["metrics"]["language_mismatch"]["k"] == 3 * 30
     assert found["beyond"]["leak_questions"]["k"] == 6 and len(compare.oracle_faults(found)) == 4
@@ -58,8 +81,16 @@ def test_an_empty_store_gets_31_6_and_is_flagged():
 
 @pytest.mark.parametrize("floor, index", [(0.001, 2.7), (0.01, 8.5), (0.05, 19.1)])
 def test_the_floor_decides_much_of_mem0s_index(floor, index):
-    page = {"recall": 1, "update_applied": 1, "old_version_kept": 1, "forget_violation": 1, "noise": 0.47,
-            "language_mismatch": 0.09, "check_questions": 0.89, "compression": 4.78}
+    page = {
+        "recall": 1,
+        "update_applied": 1,
+        "old_version_kept": 1,
+        "forget_violation": 1,
+        "noise": 0.47,
+        "language_mismatch": 0.09,
+        "check_questions": 0.89,
+        "compression": 4.78,
+    }
     assert round(float(analyze.index_of(page, floor)["index"]), 1) == index
 
 
@@ -99,7 +130,9 @@ def test_what_was_not_judged_is_in_no_rate_and_in_the_worse_case():
             row["verdict"], row["reason"] = "not_judged", "no reply"
     found = analyze.metrics(some, personas(), params())
     recall, forget = found["metrics"]["recall"], found["metrics"]["forget_violation"]
-    assert (recall["k"], recall["n"], recall["not_judged"]) == (30, 30, 6) and recall["worst"] == pytest.approx(30 / 36, abs=1e-6)
+    assert (recall["k"], recall["n"], recall["not_judged"]) == (30, 30, 6) and recall["worst"] == pytest.approx(
+        30 / 36, abs=1e-6
+    )
     assert forget["rate"] is None and forget["worst"] == 1 and forget["reason"] == "none of 6 was judged"
     assert found["index"]["value"] is None and found["index"]["worst"] < 40
     assert found["beyond"]["not_judged"] == {"answer": {"no reply": 6}, "version": {"judge timed out": 12}}
@@ -120,7 +153,9 @@ def test_a_store_that_cannot_be_listed_is_not_applicable_with_its_reason():
     assert found["metrics"]["recall"]["rate"] is None and "the API cannot list" in found["metrics"]["recall"]["reason"]
     assert found["metrics"]["recall"]["not_judged"] == 0 and found["metrics"]["check_questions"]["rate"] == 1
     assert found["pillars"] == {"remember": None, "replace": None, "forget": None, "tidy": None}
-    assert found["index"]["value"] is None and not found["index"]["empty_store"] and len(found["units"]["unreadable"]) == 6
+    assert (
+        found["index"]["value"] is None and not found["index"]["empty_store"] and len(found["units"]["unreadable"]) == 6
+    )
 
 
 def test_a_system_without_search_is_not_applicable():
@@ -141,7 +176,11 @@ def test_a_system_that_was_never_asked_to_forget_is_not_applicable():
             row["reason"] = "forget: the system has no forget call"
     found = analyze.metrics(some, personas(), params(routing="forget"))
     forget = found["metrics"]["forget_violation"]
-    assert (forget["rate"], forget["not_judged"], forget["reason"]) == (None, 0, "forget: the system has no forget call")
+    assert (forget["rate"], forget["not_judged"], forget["reason"]) == (
+        None,
+        0,
+        "forget: the system has no forget call",
+    )
     assert found["pillars"]["forget"] is None and found["index"]["worst"] is None and found["pillars"]["replace"] == 1
 
 
@@ -155,8 +194,12 @@ def test_an_edition_without_changes_has_no_replace_pillar():
 def test_units_that_failed_are_named_and_leave_the_denominators():
     people = personas()
     found = analyze.metrics(rows("perfect", people[1:]), people, params(), failed={"en-01/raw": "worker died"})
-    assert found["units"] == {"planned": 6, "finished": 5, "unreadable": [],
-                              "failed": [{"unit": "en-01/raw", "reason": "worker died"}]}
+    assert found["units"] == {
+        "planned": 6,
+        "finished": 5,
+        "unreadable": [],
+        "failed": [{"unit": "en-01/raw", "reason": "worker died"}],
+    }
     assert found["metrics"]["recall"]["n"] == 30 and "failed en-01/raw: worker died" in analyze.printed(found)
 
 
@@ -169,7 +212,10 @@ def test_routes_and_languages():
     both = rows("perfect") + rows("everything", route="requests")[:-1]
     found = analyze.metrics(both, personas(), params(route="all"))
     assert list(found["by_route"]) == ["raw", "requests"] and found["route"] == "raw"
-    assert found["by_route"]["requests"]["metrics"]["forget_violation"]["k"] == 6 and found["metrics"]["forget_violation"]["k"] == 0
+    assert (
+        found["by_route"]["requests"]["metrics"]["forget_violation"]["k"] == 6
+        and found["metrics"]["forget_violation"]["k"] == 0
+    )
     assert found["by_language"]["en"]["metrics"]["recall"]["n"] == 18
     assert [u["unit"] for u in found["units"]["failed"]] == [f"{p.id}/signaled" for p in personas()]
 
@@ -192,8 +238,22 @@ def test_rows_of_an_unknown_persona_are_refused():
 
 
 def event(op, **more):
-    return {"unit": "en-01/raw", "persona": "en-01", "route": "raw", "seq": 1, "op": op, "item": None, "seconds": 1.0, "status": "ok",
-            "added": None, "changed": None, "removed": None, "detail": {}, "warnings": [], **more}
+    return {
+        "unit": "en-01/raw",
+        "persona": "en-01",
+        "route": "raw",
+        "seq": 1,
+        "op": op,
+        "item": None,
+        "seconds": 1.0,
+        "status": "ok",
+        "added": None,
+        "changed": None,
+        "removed": None,
+        "detail": {},
+        "warnings": [],
+        **more,
+    }
 
 
 def seen(added, changed, removed, **more):
@@ -201,12 +261,24 @@ def seen(added, changed, removed, **more):
 
 
 def test_yield_counts_calls_that_report_success_and_change_nothing():
-    events = [event("ingest", added=2, changed=0, removed=0, detail=seen(1, 0, 0, no_op=0)),
-              event("ingest", added=1, changed=0, removed=0, detail=seen(0, 0, 0, no_op=1)),
-              event("ingest", warnings=["full"]), event("ingest", status="failed"), event("reread", added=0, changed=1, removed=0)]
+    events = [
+        event("ingest", added=2, changed=0, removed=0, detail=seen(1, 0, 0, no_op=0)),
+        event("ingest", added=1, changed=0, removed=0, detail=seen(0, 0, 0, no_op=1)),
+        event("ingest", warnings=["full"]),
+        event("ingest", status="failed"),
+        event("reread", added=0, changed=1, removed=0),
+    ]
     found = analyze.metrics(rows("tidy"), personas(), params(), events=events)["beyond"]
-    assert found["yield"] == {"calls": 4, "failed": 1, "unsupported": 0, "warning_kinds": {"full": 1}, "warnings": 1, "told": {"added": 3, "changed": 0, "removed": 0},
-                              "seen": {"added": 1, "changed": 0, "removed": 0}, "no_op": 1}
+    assert found["yield"] == {
+        "calls": 4,
+        "failed": 1,
+        "unsupported": 0,
+        "warning_kinds": {"full": 1},
+        "warnings": 1,
+        "told": {"added": 3, "changed": 0, "removed": 0},
+        "seen": {"added": 1, "changed": 0, "removed": 0},
+        "no_op": 1,
+    }
     assert found["reading"]["changed_units"] == 1
 
 
@@ -218,17 +290,33 @@ def test_collateral_is_what_was_seen_going_away():
     lost = analyze.metrics(some, personas(), params())["beyond"]["collateral"]
     assert lost["lost"]["rate"] is None and "not listed" in lost["lost"]["reason"]
     assert lost["untouched_absent_at_end"]["k"] == 2
-    gone = [{"id": "m1", "layer": "live", "text": "user: The swim is\n at 2"}, {"id": "m2", "layer": "live", "text": "The swim is at 1"}]
+    gone = [
+        {"id": "m1", "layer": "live", "text": "user: The swim is\n at 2"},
+        {"id": "m2", "layer": "live", "text": "The swim is at 1"},
+    ]
     events = [event("ingest", item="s03", detail=seen(0, 0, 2, gone=gone))]
     lost = analyze.metrics(some, personas(), params(), events=events)["beyond"]["collateral"]["lost"]
-    assert (lost["k"], lost["n"]) == (1, 4)  # f02 went away and is missing; f01 went away and is there; f03 was never seen
+    # f02 went away and is missing; f01 went away and is there; f03 was never seen
+    assert (lost["k"], lost["n"]) == (
+        1,
+        4,
+    )
 
 
 def test_residue_is_told_by_kind_of_file():
-    detail = {"forgotten": {"n": 2, "found": {"f07": ["sqlite", "log"]}, "not_searchable": []}, "files": 3, "bytes": 100,
-              "replaced": {"n": 2, "found": {}, "not_searchable": ["f06"]}}
-    found = analyze.metrics(rows("tidy"), personas(), params(), events=[event("residue", detail=detail)])["beyond"]["residue"]
-    assert found["forgotten"]["kinds"] == {"log": 1, "sqlite": 1} and (found["forgotten"]["k"], found["forgotten"]["n"]) == (1, 2)
+    detail = {
+        "forgotten": {"n": 2, "found": {"f07": ["sqlite", "log"]}, "not_searchable": []},
+        "files": 3,
+        "bytes": 100,
+        "replaced": {"n": 2, "found": {}, "not_searchable": ["f06"]},
+    }
+    found = analyze.metrics(rows("tidy"), personas(), params(), events=[event("residue", detail=detail)])["beyond"][
+        "residue"
+    ]
+    assert found["forgotten"]["kinds"] == {"log": 1, "sqlite": 1} and (
+        found["forgotten"]["k"],
+        found["forgotten"]["n"],
+    ) == (1, 2)
     assert found["replaced"]["k"] == 0 and found["replaced"]["not_searchable"] == 1 and found["files"] == 3
     empty = analyze.metrics(rows("tidy"), personas(), params())["beyond"]["residue"]
     assert empty["units"] == 0 and empty["reason"] == "no store folder was searched"
@@ -264,25 +352,44 @@ def test_index_properties(rates, better):
 
 def runs(*kinds):
     people = personas()
-    return [compare.Run(kind, f"{i:012x}", analyze.metrics(rows(kind), people, params(system=kind)),
-                        analyze.units_of(rows(kind), people)) for i, kind in enumerate(kinds)]
+    return [
+        compare.Run(
+            kind,
+            f"{i:012x}",
+            analyze.metrics(rows(kind), people, params(system=kind)),
+            analyze.units_of(rows(kind), people),
+        )
+        for i, kind in enumerate(kinds)
+    ]
 
 
 def test_paired_tests_between_systems():
-    found = compare.comparison(runs("tidy", "everything", "nothing"), seed=1, resamples=200, floor=0.01)["by_route"]["raw"]
+    found = compare.comparison(runs("tidy", "everything", "nothing"), seed=1, resamples=200, floor=0.01)["by_route"][
+        "raw"
+    ]
     old = {(p["a"], p["b"]): p for p in found["metrics"]["old_version_kept"]["pairs"]}
-    assert found["pairs"] == 3 and old["tidy", "everything"]["only_a"] == 6 and old["tidy", "everything"]["p"] == pytest.approx(2 / 64)
+    assert (
+        found["pairs"] == 3
+        and old["tidy", "everything"]["only_a"] == 6
+        and old["tidy", "everything"]["p"] == pytest.approx(2 / 64)
+    )
     assert old["tidy", "everything"]["holm"] >= old["tidy", "everything"]["p"]
-    assert {p["verdict"] for p in found["metrics"]["recall"]["pairs"] if "nothing" not in (p["a"], p["b"])} == {"identical"}
+    assert {p["verdict"] for p in found["metrics"]["recall"]["pairs"] if "nothing" not in (p["a"], p["b"])} == {
+        "identical"
+    }
     assert any(d["apart"] for d in found["index"]) and set(found["ranks"]) == {"tidy", "everything", "nothing"}
 
 
 def test_an_oracle_that_falls_short_refuses_the_table():
     people, broken = personas(), rows("perfect")
     next(r for r in broken if r["kind"] == "version" and r["fact"] == "f01")["verdict"] = "absent"
-    bad = compare.Run("oracle", "0" * 12, analyze.metrics(broken, people, params(system="oracle")), analyze.units_of(broken, people))
+    bad = compare.Run(
+        "oracle", "0" * 12, analyze.metrics(broken, people, params(system="oracle")), analyze.units_of(broken, people)
+    )
     found = compare.comparison([*runs("tidy"), bad], seed=1, resamples=10, floor=0.01)
-    assert found["checked"] and found["refused"] == ["oracle (000000000000): recall is 97.2 % (35/36) on route raw; it must be 100 %"]
+    assert found["checked"] and found["refused"] == [
+        "oracle (000000000000): recall is 97.2 % (35/36) on route raw; it must be 100 %"
+    ]
     assert compare.comparison(runs("tidy"), seed=1, resamples=10, floor=0.01)["checked"] is False
 
 

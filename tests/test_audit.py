@@ -37,14 +37,20 @@ def later(row: dict, fact: dict) -> dict:
 
 
 def unlabelled_chatter(row):
-    fact = fact_where(row, lambda f: f["change"] == "none" and not f["forget"] and f["versions"][0]["valid_from"] < "s25")
+    fact = fact_where(
+        row, lambda f: f["change"] == "none" and not f["forget"] and f["versions"][0]["valid_from"] < "s25"
+    )
     session = later(row, fact)
-    session["turns"].insert(1, {"role": "user", "text": fact["versions"][0]["text"], "states": [], "kind": "chatter", "of": None})
+    session["turns"].insert(
+        1, {"role": "user", "text": fact["versions"][0]["text"], "states": [], "kind": "chatter", "of": None}
+    )
     return "unlabelled", session["id"], 1
 
 
 def assistant_repeats_the_value(row):
-    fact = fact_where(row, lambda f: f["change"] == "none" and not f["forget"] and f["versions"][0]["valid_from"] < "s25")
+    fact = fact_where(
+        row, lambda f: f["change"] == "none" and not f["forget"] and f["versions"][0]["valid_from"] < "s25"
+    )
     session, index = statement(row, f"{fact['id']}.1")
     session["turns"][index + 1]["text"] += " " + fact["versions"][0]["text"]
     return "unlabelled", session["id"], index + 1
@@ -52,7 +58,9 @@ def assistant_repeats_the_value(row):
 
 def stated_before_its_time(row):
     fact = fact_where(row, lambda f: f["versions"][0]["valid_from"] > "s05")
-    row["sessions"][0]["turns"].append({"role": "user", "text": fact["versions"][0]["text"], "states": [], "kind": "chatter", "of": None})
+    row["sessions"][0]["turns"].append(
+        {"role": "user", "text": fact["versions"][0]["text"], "states": [], "kind": "chatter", "of": None}
+    )
     return "too_early", "s01", len(row["sessions"][0]["turns"]) - 1
 
 
@@ -79,21 +87,27 @@ def change_label_without_its_forms(row):
 def old_version_after_the_change(row):
     fact = fact_where(row, lambda f: f["change"] == "full" and f["versions"][1]["valid_from"] < "s30")
     session = later(row, fact)
-    session["turns"].append({"role": "user", "text": fact["versions"][0]["text"], "states": [f"{fact['id']}.1"], "kind": "fact", "of": None})
+    session["turns"].append(
+        {"role": "user", "text": fact["versions"][0]["text"], "states": [f"{fact['id']}.1"], "kind": "fact", "of": None}
+    )
     return "replaced", session["id"], len(session["turns"]) - 1
 
 
 def forgotten_fact_comes_back(row):
     fact = fact_where(row, lambda f: f["forget"] and f["forget"] < "s30")
     session = later(row, fact)
-    session["turns"].append({"role": "assistant", "text": fact["versions"][0]["text"], "states": [], "kind": "assistant", "of": None})
+    session["turns"].append(
+        {"role": "assistant", "text": fact["versions"][0]["text"], "states": [], "kind": "assistant", "of": None}
+    )
     return "forgotten", session["id"], len(session["turns"]) - 1
 
 
 def forgotten_in_the_same_session(row):
     fact = fact_where(row, lambda f: f["forget"])
     session = session_of(row, fact["forget"])
-    session["turns"].append({"role": "user", "text": fact["versions"][0]["text"], "states": [f"{fact['id']}.1"], "kind": "fact", "of": None})
+    session["turns"].append(
+        {"role": "user", "text": fact["versions"][0]["text"], "states": [f"{fact['id']}.1"], "kind": "fact", "of": None}
+    )
     return "forgotten", session["id"], len(session["turns"]) - 1
 
 
@@ -111,7 +125,11 @@ def question_gives_no_answer(row):
 
 def question_fits_the_old_version(row):
     fact = fact_where(row, lambda f: f["change"] == "partial")
-    same = next(a for a, b in zip(fact["versions"][0]["surface"]["values"], fact["versions"][1]["surface"]["values"], strict=True) if a == b)
+    same = next(
+        a
+        for a, b in zip(fact["versions"][0]["surface"]["values"], fact["versions"][1]["surface"]["values"], strict=True)
+        if a == b
+    )
     answer = next(form for form in same if form in fact["versions"][0]["text"])
     fact["question"].update(answer=answer, accepted=same, stale=[])
     return "question", None, None
@@ -189,11 +207,32 @@ def empty_utterance(row):
     return "text", "s04", 1
 
 
-PLANTED = [unlabelled_chatter, assistant_repeats_the_value, stated_before_its_time, labelled_before_its_time, version_never_stated,
-           change_label_without_its_forms, old_version_after_the_change, forgotten_fact_comes_back, forgotten_in_the_same_session, request_is_missing,
-           question_gives_no_answer, question_fits_the_old_version, question_tells_the_answer, two_facts_are_one, dates_fall, date_without_zone,
-           session_twice, fact_twice, near_miss_about_the_user, near_miss_without_its_fact, label_of_no_version, versions_do_not_follow,
-           changed_and_forgotten, empty_utterance]
+PLANTED = [
+    unlabelled_chatter,
+    assistant_repeats_the_value,
+    stated_before_its_time,
+    labelled_before_its_time,
+    version_never_stated,
+    change_label_without_its_forms,
+    old_version_after_the_change,
+    forgotten_fact_comes_back,
+    forgotten_in_the_same_session,
+    request_is_missing,
+    question_gives_no_answer,
+    question_fits_the_old_version,
+    question_tells_the_answer,
+    two_facts_are_one,
+    dates_fall,
+    date_without_zone,
+    session_twice,
+    fact_twice,
+    near_miss_about_the_user,
+    near_miss_without_its_fact,
+    label_of_no_version,
+    versions_do_not_follow,
+    changed_and_forgotten,
+    empty_utterance,
+]
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -207,7 +246,9 @@ def test_a_planted_fault_is_caught_at_its_place(plant, name):
     row = copy.deepcopy(GOOD[name])
     rule, session, turn = plant(row)
     found = faults_of(row)
-    assert any((f.rule, f.persona, f.session, f.turn) == (rule, name, session, turn) for f in found), [str(f) for f in found]
+    assert any((f.rule, f.persona, f.session, f.turn) == (rule, name, session, turn) for f in found), [
+        str(f) for f in found
+    ]
     assert name in str(found[0]) and (session is None or any(session in str(f) for f in found))
 
 
@@ -234,8 +275,15 @@ def test_counts_are_warnings_against_the_editions_own_parameters():
 def test_a_mother_with_the_same_birthday_is_neither_statement_nor_leak():
     row = copy.deepcopy(GOOD["en-01"])
     fact = fact_where(row, lambda f: f["forget"])
-    row["sessions"][-1]["turns"].append({"role": "user", "text": "My mother says: " + fact["versions"][0]["text"], "states": [], "kind": "near_miss",
-                                         "of": fact["id"]})
+    row["sessions"][-1]["turns"].append(
+        {
+            "role": "user",
+            "text": "My mother says: " + fact["versions"][0]["text"],
+            "states": [],
+            "kind": "near_miss",
+            "of": fact["id"],
+        }
+    )
     assert faults_of(row) == []
 
 

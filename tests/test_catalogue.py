@@ -51,7 +51,22 @@ def _load(file):
 
 def test_adding_a_toy_system_touches_its_three_files_and_shows_every_column(toy):
     row = catalogue.row_of("toy")
-    shown = {key: row[key] for key in ("system", "version", "installed", "fed by", "clock", "model", "dump", "forget", "licence", "capabilities", "note")}
+    shown = {
+        key: row[key]
+        for key in (
+            "system",
+            "version",
+            "installed",
+            "fed by",
+            "clock",
+            "model",
+            "dump",
+            "forget",
+            "licence",
+            "capabilities",
+            "note",
+        )
+    }
     assert shown == {
         "system": "toy", "version": "0.9", "installed": "no", "fed by": "pair", "clock": "time-machine", "model": "none", "dump": "yes",
         "forget": "ids", "licence": "Zlib", "capabilities": "forget", "note": str(toy / "toy.md"),
@@ -73,7 +88,9 @@ def test_the_size_is_that_of_the_files_and_is_measured_again_when_the_environmen
     (place / "kiokulab.stamp").write_text("another lock\n")
     assert catalogue.state_of("toy") == "old" and catalogue.size_of("toy") >= first + 1_000_000
     (place / "kiokulab.stamp").unlink()
-    assert catalogue.state_of("toy") == "old" and catalogue.size_of("toy") is None, "cut off: its size would be that of a part"
+    assert catalogue.state_of("toy") == "old" and catalogue.size_of("toy") is None, (
+        "cut off: its size would be that of a part"
+    )
 
 
 @pytest.mark.parametrize("width", [100, 120, 160, 200, 300])
@@ -89,16 +106,26 @@ def test_the_table_of_the_real_systems_fits_the_terminal(width):
 
 def test_what_the_table_says_of_the_real_systems():
     rows = {name: catalogue.row_of(name) for name in systems.names()}
-    assert rows["mem0"]["forget"] == "ids,all" and rows["mem0"]["clock"] == "time-machine" and rows["mem0"]["licence"] == "Apache-2.0"
+    assert (
+        rows["mem0"]["forget"] == "ids,all"
+        and rows["mem0"]["clock"] == "time-machine"
+        and rows["mem0"]["licence"] == "Apache-2.0"
+    )
     assert rows["byterover"]["licence"] == "Elastic-2.0" and rows["byterover"]["forget"] == "no"
-    assert rows["sepiace"]["dump"] == "no" and "cannot" in rows["sepiace"]["listing"] or "no call" in rows["sepiace"]["listing"]
+    assert (
+        rows["sepiace"]["dump"] == "no"
+        and "cannot" in rows["sepiace"]["listing"]
+        or "no call" in rows["sepiace"]["listing"]
+    )
     assert rows["vector"]["installed"] == "built in" and rows["vector"]["bytes"] is None
 
 
 def test_every_system_that_is_not_the_kits_own_says_its_licence():
     foreign = [where for name in systems.names() if (where := systems.adapter(name)).file.stem != "baselines"]
     silent = {where.file.stem for where in foreign if not systems.made(where).licence}
-    assert silent <= {"cognee", "hindsight"}, "their table says 'not declared' until a line `licence = ...` is in the adapter"
+    assert silent <= {"cognee", "hindsight"}, (
+        "their table says 'not declared' until a line `licence = ...` is in the adapter"
+    )
 
 
 def test_detail_of_a_system_that_is_not_built_gives_the_reason_and_ends_well(capsys):

@@ -29,14 +29,24 @@ def reasons(result):
 
 def test_the_leaderboard_holds_the_figures_of_metrics_json(found):
     (table,) = found["tables"]
-    assert (table["track"], table["edition"], table["route"], table["refused"], found["left_out"]) == ("kioku", "v0.1", "raw", [], [])
+    assert (table["track"], table["edition"], table["route"], table["refused"], found["left_out"]) == (
+        "kioku",
+        "v0.1",
+        "raw",
+        [],
+        [],
+    )
     assert {row["system"] for row in table["rows"]} == {"oracle", "null", "store-everything", "replace-similar"}
     values = [row["headline"]["value"] for row in table["rows"]]
     assert values == sorted(values, reverse=True)
     for row in table["rows"]:
         metrics = json.loads((runs_made.standard() / row["folder"] / "metrics.json").read_bytes())["by_route"]["raw"]
-        assert row["headline"]["value"] == metrics["index"]["value"] and row["headline"]["low"] == metrics["index"]["low"]
-        assert {f["name"]: (f["k"], f["n"], f["low"]) for f in row["figures"]} == {n: (f["k"], f["n"], f["low"]) for n, f in metrics["metrics"].items()}
+        assert (
+            row["headline"]["value"] == metrics["index"]["value"] and row["headline"]["low"] == metrics["index"]["low"]
+        )
+        assert {f["name"]: (f["k"], f["n"], f["low"]) for f in row["figures"]} == {
+            n: (f["k"], f["n"], f["low"]) for n, f in metrics["metrics"].items()
+        }
         assert [p["name"] for p in row["parts"]] == ["remember", "replace", "forget", "tidy"]
 
 
@@ -60,7 +70,9 @@ def test_a_run_twice_cannot_be_told_apart_from_itself_and_is_one_group(tmp_path)
     names = [row["label"] for row in table["rows"] if row["system"] == "null"]
     assert len(names) == 2 and all(re.fullmatch(r"null \([0-9a-f]{6}\)", name) for name in names)
     assert any(set(names) <= set(group) for group in table["groups"])
-    assert table["ranks"][names[0]] == table["ranks"][names[1]], "systems that tie have the same rank, whatever they are called"
+    assert table["ranks"][names[0]] == table["ranks"][names[1]], (
+        "systems that tie have the same rank, whatever they are called"
+    )
 
 
 CHANGES = {
@@ -72,7 +84,10 @@ CHANGES = {
     "embedder": (lambda row: row["parameters"].update(embedder="st:other"), "embedder"),
     "answerer": (lambda row: row["parameters"].update(answerer="llm:some/model"), "answerer"),
     "plumbing": (lambda row: row["cost"].update(plumbing=True), "plumbing"),
-    "unfinished": (lambda row: row.update(status="failed", reason="the kernel died"), "not finished (failed: the kernel died)"),
+    "unfinished": (
+        lambda row: row.update(status="failed", reason="the kernel died"),
+        "not finished (failed: the kernel died)",
+    ),
     "unknown track": (lambda row: row.update(track="toy"), "knows no figures of track 'toy'"),
 }
 
@@ -84,7 +99,9 @@ def test_what_is_not_alike_is_left_out_with_the_reason(tmp_path, name):
     rewrite(runs_made.folder(root, "replace-similar"), change)
     result = compare.compare(root, resamples=0)
     assert word in reasons(result)["replace-similar"], result["left_out"]
-    assert [sorted(row["system"] for row in t["rows"]) for t in result["tables"]] == [["null", "oracle", "store-everything"]]
+    assert [sorted(row["system"] for row in t["rows"]) for t in result["tables"]] == [
+        ["null", "oracle", "store-everything"]
+    ]
 
 
 def test_older_rules_are_left_out_and_other_conditions_with_two_systems_have_a_table_of_their_own(tmp_path):
@@ -92,7 +109,10 @@ def test_older_rules_are_left_out_and_other_conditions_with_two_systems_have_a_t
     for system in ("replace-similar", "null"):
         rewrite(runs_made.folder(root, system), CHANGES["k"][0])
     result = compare.compare(root, resamples=0)
-    assert [sorted(row["system"] for row in t["rows"]) for t in result["tables"]] == [["null", "replace-similar"], ["oracle", "store-everything"]] and not result["left_out"]
+    assert [sorted(row["system"] for row in t["rows"]) for t in result["tables"]] == [
+        ["null", "replace-similar"],
+        ["oracle", "store-everything"],
+    ] and not result["left_out"]
     assert len({t["id"] for t in result["tables"]}) == 2
     runs, _ = compare.collect(root)
     older = [compare.Run(r.folder, r.receipt, r.metrics, r.rules - (r.receipt.system == "oracle")) for r in runs]
@@ -116,16 +136,28 @@ def test_an_oracle_that_falls_short_refuses_the_table(tmp_path):
     metrics = json.loads((folder / "metrics.json").read_bytes())
     metrics["by_route"]["raw"]["metrics"]["recall"]["k"] -= 1
     write_atomic(folder / "metrics.json", dumps(metrics) + "\n")
-    rewrite(folder, lambda row: row["steps"][-1]["outputs"].update({"metrics.json": sha256_file(folder / "metrics.json")}))
+    rewrite(
+        folder, lambda row: row["steps"][-1]["outputs"].update({"metrics.json": sha256_file(folder / "metrics.json")})
+    )
     (table,) = compare.compare(root, resamples=0)["tables"]
     assert "recall" in table["refused"][0]
-    assert "is not shown" in compare.part("bars", table=table) and "<ol" not in compare.part("bars", table=table) and not compare.part("leaderboard", table=table).strip()
+    assert (
+        "is not shown" in compare.part("bars", table=table)
+        and "<ol" not in compare.part("bars", table=table)
+        and not compare.part("leaderboard", table=table).strip()
+    )
 
 
 def test_published_rows_stand_beside_and_never_in(found):
     (table,) = found["tables"]
-    assert "other dataset, other judge" in table["published"]["label"] and any(row[0].startswith("Mem0") for row in table["published"]["rows"])
-    assert not {row["label"] for row in table["rows"]} & {"Mem0", "sepiace", "Store everything"} and "Mem0" not in json.dumps([table["ranks"], table["groups"], table["pairs"]])
+    assert "other dataset, other judge" in table["published"]["label"] and any(
+        row[0].startswith("Mem0") for row in table["published"]["rows"]
+    )
+    assert not {row["label"] for row in table["rows"]} & {
+        "Mem0",
+        "sepiace",
+        "Store everything",
+    } and "Mem0" not in json.dumps([table["ranks"], table["groups"], table["pairs"]])
 
 
 def test_no_run_is_bad_input(tmp_path):
@@ -138,7 +170,13 @@ def test_html_holds_hostile_names_as_text_and_bars_can_be_reached_by_keyboard(fo
     table["rows"][0]["label"] = "<script>alert(1)</script>\u202e<img src=x onerror=alert(1)>"
     table["rows"][0]["headline"]["note"] = "<b>note</b>"
     text = compare.table_html(table)
-    assert "<script" not in text and "<img" not in text and "<b>" not in text and "&lt;script&gt;" in text and "\u202e" not in text
+    assert (
+        "<script" not in text
+        and "<img" not in text
+        and "<b>" not in text
+        and "&lt;script&gt;" in text
+        and "\u202e" not in text
+    )
     bars = compare.part("bars", table=found["tables"][0])
     assert bars.count('tabindex="0"') == 4 and bars.count('role="tooltip"') == 4 and "Remember" in bars
     described = re.findall(r'aria-describedby="([^"]+)"', bars)
@@ -176,26 +214,40 @@ def test_the_notebook_gives_the_same_bytes_twice_wherever_it_lies(tmp_path):
         seen.append({path.name: path.read_bytes() for path in sorted((root / "compare").iterdir())})
     assert seen[0].keys() == seen[1].keys() and all(seen[0][name] == seen[1][name] for name in seen[0])
     notebook = json.loads(seen[0]["compare.ipynb"])
-    assert receipts.not_run(notebook) == [] and b"data:image/png" in seen[0]["compare.ipynb"] and str(tmp_path).encode() not in seen[0]["compare.ipynb"]
+    assert (
+        receipts.not_run(notebook) == []
+        and b"data:image/png" in seen[0]["compare.ipynb"]
+        and str(tmp_path).encode() not in seen[0]["compare.ipynb"]
+    )
 
 
 @pytest.mark.timeout(300)
 def test_the_other_tracks_have_tables_of_their_own_and_their_items_add_up(tmp_path):
     from kiokulab.explore import Explorer
 
-    for track, systems, extra in (("verdict", ("plain-rag", "bm25"), {"questions": 6}), ("emem", ("reference-lexical", "reference-search"), {}),
-                                  ("drift", ("oracle", "mute"), {"language": "en", "size": 20, "bootstrap": 100})):
+    for track, systems, extra in (
+        ("verdict", ("plain-rag", "bm25"), {"questions": 6}),
+        ("emem", ("reference-lexical", "reference-search"), {}),
+        ("drift", ("oracle", "mute"), {"language": "en", "size": 20, "bootstrap": 100}),
+    ):
         for system in systems:
             runs_made.make(tmp_path, system, track=track, **extra)
     result = compare.compare(tmp_path, resamples=100)
-    assert [(t["track"], len(t["rows"])) for t in result["tables"]] == [("drift", 2), ("emem", 2), ("verdict", 2)] and result["left_out"] == []
+    assert [(t["track"], len(t["rows"])) for t in result["tables"]] == [
+        ("drift", 2),
+        ("emem", 2),
+        ("verdict", 2),
+    ] and result["left_out"] == []
     for table in result["tables"]:
         assert compare.table_html(table) and compare.picture(table) and table["differences"] and not table["refused"]
         for row in table["rows"]:
             x = Explorer(tmp_path / row["folder"])
             for figure in row["figures"]:
                 if figure["name"] in x.metrics:
-                    assert x.figure(figure["name"]) == {key: figure[key] for key in ("k", "n", "not_judged")}, (table["track"], figure["name"])
+                    assert x.figure(figure["name"]) == {key: figure[key] for key in ("k", "n", "not_judged")}, (
+                        table["track"],
+                        figure["name"],
+                    )
             assert set(x.metrics) <= {f["name"] for f in row["figures"]}
     mute = next(row for row in result["tables"][0]["rows"] if row["system"] == "mute")
     assert mute["headline"]["value"] == 300
@@ -208,4 +260,6 @@ def test_a_run_that_stands_alone_makes_no_table_before_one_of_several_systems(tm
     shutil.copytree(runs_made.folder(root, "null"), alone)
     rewrite(alone, lambda row: row.update(edition="a-first", edition_digest="0" * 64))
     found = compare.compare(root, resamples=0)
-    assert [t["edition"] for t in found["tables"]] == ["v0.1"] and "alone under its conditions" in found["left_out"][0]["reason"]
+    assert [t["edition"] for t in found["tables"]] == ["v0.1"] and "alone under its conditions" in found["left_out"][0][
+        "reason"
+    ]

@@ -37,7 +37,9 @@ def checkout(tmp_path, monkeypatch):
 def test_this_machine_is_looked_at_without_a_surprise(repository):
     findings = doctor.checks(repository)
     assert not [one for one in findings if "could not be looked at" in one.text], findings
-    assert {"Python", "checkout", "packages", "font", "git", "outputs", "cache", "locks"} <= {one.name for one in findings}
+    assert {"Python", "checkout", "packages", "font", "git", "outputs", "cache", "locks"} <= {
+        one.name for one in findings
+    }
     assert all(one.mend for one in findings if one.state != OK), "what is not well has a command"
 
 
@@ -77,7 +79,10 @@ def test_an_installation_that_is_not_editable_points_nowhere(monkeypatch):
         assert doctor._editable() == path
 
 
-@pytest.mark.parametrize("has, marker, state", [((), False, OPTIONAL), ((), True, BAD), (("torch",), False, BAD), (("torch", "sentence_transformers"), True, OK)])
+@pytest.mark.parametrize(
+    "has, marker, state",
+    [((), False, OPTIONAL), ((), True, BAD), (("torch",), False, BAD), (("torch", "sentence_transformers"), True, OK)],
+)
 def test_the_extra_is_wanted_only_where_it_was_asked_for(checkout, monkeypatch, has, marker, state):
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: object() if name in has else None)
     if marker:
@@ -121,7 +126,11 @@ def test_a_git_that_does_not_read_the_checkout(checkout, monkeypatch):
 
 def test_node_is_missing_too_old_or_unreadable(checkout, path):
     rows = found(doctor.node, checkout)
-    assert rows["node"].state == rows["npm"].state == OPTIONAL and "byterover" in rows["node"].text and "apt install nodejs npm" in rows["node"].mend
+    assert (
+        rows["node"].state == rows["npm"].state == OPTIONAL
+        and "byterover" in rows["node"].text
+        and "apt install nodejs npm" in rows["node"].mend
+    )
     path("node", "v18.4.0"), path("npm", "9.1.0")
     rows = found(doctor.node, checkout)
     assert rows["node"].state == OPTIONAL and "20 or newer is needed" in rows["node"].text and rows["npm"].state == OK

@@ -30,7 +30,9 @@ def faults_of(row: dict) -> list[auditing.Fault]:
 
 @pytest.mark.parametrize("persona", PERSONAS, ids=lambda p: p.id)
 def test_a_persona_is_what_its_source_says(persona):
-    assert persona_json(compile_file(FOLDER / "source" / f"{persona.id}.txt")) == (FOLDER / f"{persona.id}.json").read_text(encoding="utf-8")
+    assert persona_json(compile_file(FOLDER / "source" / f"{persona.id}.txt")) == (
+        FOLDER / f"{persona.id}.json"
+    ).read_text(encoding="utf-8")
 
 
 def test_the_edition_passes_its_audit_without_a_fault_or_a_warning():
@@ -43,7 +45,10 @@ def test_a_persona_has_what_the_edition_promises(persona):
     turns = [turn for session in persona.sessions for turn in session.turns]
     assert len(persona.facts) == 40 and len(persona.sessions) == 30
     assert all(8 <= len(session.turns) <= 16 for session in persona.sessions)
-    assert sum(fact.change != "none" for fact in persona.facts) == 10 and sum(fact.change == "partial" for fact in persona.facts) >= 4
+    assert (
+        sum(fact.change != "none" for fact in persona.facts) == 10
+        and sum(fact.change == "partial" for fact in persona.facts) >= 4
+    )
     assert len({e.version for turn in turns for e in turn.implied or []}) >= 2
     assert {fact.forget_kind for fact in persona.facts if fact.forget} == {"names_fact", "names_topic", "restates"}
     assert sum(turn.kind == "near_miss" for turn in turns) >= 6
@@ -55,7 +60,13 @@ def test_a_persona_has_what_the_edition_promises(persona):
 
 
 def test_in_each_language_the_assistant_once_repeats_what_was_replaced():
-    mistaken = {persona.language for persona in PERSONAS for session in persona.sessions for turn in session.turns if turn.mistaken}
+    mistaken = {
+        persona.language
+        for persona in PERSONAS
+        for session in persona.sessions
+        for turn in session.turns
+        if turn.mistaken
+    }
     assert mistaken == set(EDITION.languages)
 
 
@@ -71,13 +82,30 @@ def test_no_two_personas_share_more_than_two_percent_of_their_5_grams():
 def test_shared_ngrams_counts_words_of_one_utterance():
     def persona(name, language, *texts):
         turns = [TurnLabel(role="user", text=text) for text in texts]
-        return Persona(id=name, language=language, name="A", facts=[], sessions=[{"id": "s01", "date": "2025-03-04T10:00:00+00:00", "turns": turns}])
+        return Persona(
+            id=name,
+            language=language,
+            name="A",
+            facts=[],
+            sessions=[{"id": "s01", "date": "2025-03-04T10:00:00+00:00", "turns": turns}],
+        )
 
-    english = [persona("en-1", "en", "I walk to the old shop.", "Don't stop."), persona("en-2", "en", "We walk to the old shop; don't stop!")]
-    assert shared_ngrams(english) == [("en-1", "en-2", 0.5)]  # "walk to the old shop" of two: none reaches into the next utterance
-    japanese = [persona("ja-1", "ja", "来週の木曜、プールに行く"), persona("ja-2", "ja", "来週の木曜はプールに行く"), persona("ja-3", "ja", "再来週の木曜プールに走る")]
-    assert [share for _, _, share in shared_ngrams([*japanese[:1], persona("ja-9", "ja", "ああ、来週の木曜プールに")])] == [0.5]
+    english = [
+        persona("en-1", "en", "I walk to the old shop.", "Don't stop."),
+        persona("en-2", "en", "We walk to the old shop; don't stop!"),
+    ]
+    # "walk to the old shop" of two: none reaches into the next utterance
+    assert shared_ngrams(english) == [("en-1", "en-2", 0.5)]
+    japanese = [
+        persona("ja-1", "ja", "来週の木曜、プールに行く"),
+        persona("ja-2", "ja", "来週の木曜はプールに行く"),
+        persona("ja-3", "ja", "再来週の木曜プールに走る"),
+    ]
+    assert [
+        share for _, _, share in shared_ngrams([*japanese[:1], persona("ja-9", "ja", "ああ、来週の木曜プールに")])
+    ] == [0.5]
     assert all(share == 0 for _, _, share in shared_ngrams(japanese)) and shared_ngrams([english[0], japanese[0]]) == []
+
 
 def test_provenance_says_who_wrote_it_and_that_no_person_has_reviewed_it():
     assert EDITION.generator == "written" and EDITION.licence == "CC BY 4.0"
@@ -106,7 +134,9 @@ def labelled(row: dict, field: str):
 def a_relative_date_a_day_off(row):
     session, _, turn = labelled(row, "relative")
     evidence = turn["relative"][0]
-    evidence["date"] = "1999" if len(evidence["date"]) < 10 else (date.fromisoformat(evidence["date"]) + timedelta(days=1)).isoformat()
+    evidence["date"] = (
+        "1999" if len(evidence["date"]) < 10 else (date.fromisoformat(evidence["date"]) + timedelta(days=1)).isoformat()
+    )
     return "relative", session["id"]
 
 
@@ -174,13 +204,19 @@ def a_cascade_that_somebody_spells_out(row):
 
 def a_fact_said_again_after_its_cascade(row):
     fact = fact_of(row, lambda f: f.get("cascade"))
-    row["sessions"][-1]["turns"][0] = {"role": "user", "text": fact["versions"][-1]["text"], "states": [f"{fact['id']}.1"], "kind": "fact", "of": None}
+    row["sessions"][-1]["turns"][0] = {
+        "role": "user",
+        "text": fact["versions"][-1]["text"],
+        "states": [f"{fact['id']}.1"],
+        "kind": "fact",
+        "of": None,
+    }
     return "replaced", "s30"
 
 
 def an_ellipsis_with_nothing_before_it(row):
     session, index, turn = labelled(row, "elliptic")
-    for before in session["turns"][max(0, index - auditing.REACH):index]:
+    for before in session["turns"][max(0, index - auditing.REACH) : index]:
         before["text"], before["states"] = "Hm.", []
     for version in fact_of(row, lambda f: f["id"] == turn["elliptic"][0].split(".")[0])["versions"]:
         version["surface"]["anchors"] = ["a word that nobody says"]
@@ -201,19 +237,37 @@ def a_mistake_of_the_user(row):
 
 def an_old_version_said_after_its_change(row):
     fact = fact_of(row, lambda f: f["change"] == "full" and f["versions"][1]["valid_from"] < "s28")
-    row["sessions"][-1]["turns"][0] = {"role": "user", "text": fact["versions"][0]["text"], "states": [], "kind": "chatter", "of": None}
+    row["sessions"][-1]["turns"][0] = {
+        "role": "user",
+        "text": fact["versions"][0]["text"],
+        "states": [],
+        "kind": "chatter",
+        "of": None,
+    }
     return "replaced", "s30"
 
 
 def a_forgotten_fact_said_again(row):
     fact = fact_of(row, lambda f: f["forget"])
-    row["sessions"][-1]["turns"][0] = {"role": "user", "text": fact["versions"][0]["text"], "states": [], "kind": "chatter", "of": None}
+    row["sessions"][-1]["turns"][0] = {
+        "role": "user",
+        "text": fact["versions"][0]["text"],
+        "states": [],
+        "kind": "chatter",
+        "of": None,
+    }
     return "forgotten", "s30"
 
 
 def a_change_said_before_its_time(row):
     fact = fact_of(row, lambda f: f["change"] == "full" and f["versions"][1]["valid_from"] > "s05")
-    row["sessions"][2]["turns"][0] = {"role": "user", "text": fact["versions"][1]["text"], "states": [], "kind": "chatter", "of": None}
+    row["sessions"][2]["turns"][0] = {
+        "role": "user",
+        "text": fact["versions"][1]["text"],
+        "states": [],
+        "kind": "chatter",
+        "of": None,
+    }
     return "too_early", "s03"
 
 
@@ -224,15 +278,31 @@ def a_near_miss_about_nobody_else(row):
 
 
 def a_statement_without_its_label(row):
-    session, _, turn = find(row, lambda t: t["kind"] == "fact" and not any(t.get(x) for x in ("implied", "relative", "elliptic")))
+    session, _, turn = find(
+        row, lambda t: t["kind"] == "fact" and not any(t.get(x) for x in ("implied", "relative", "elliptic"))
+    )
     turn["states"], turn["kind"] = [], "chatter"
     return "stated", session["id"]
 
 
 def a_label_on_an_utterance_that_says_something_else(row):
     """The correction a turn later: the first, wrong value must not carry the label of the right one."""
-    fact = fact_of(row, lambda f: f["change"] == "none" and not f["forget"] and not f.get("cascade") and f["versions"][0]["valid_from"] < "s25")
-    row["sessions"][-1]["turns"][0] = {"role": "user", "text": "Hm.", "states": [f"{fact['id']}.1"], "kind": "fact", "of": None}
+    fact = fact_of(
+        row,
+        lambda f: (
+            f["change"] == "none"
+            and not f["forget"]
+            and not f.get("cascade")
+            and f["versions"][0]["valid_from"] < "s25"
+        ),
+    )
+    row["sessions"][-1]["turns"][0] = {
+        "role": "user",
+        "text": "Hm.",
+        "states": [f"{fact['id']}.1"],
+        "kind": "fact",
+        "of": None,
+    }
     return "stated", "s30"
 
 
@@ -249,12 +319,27 @@ def an_answer_that_the_old_version_gives_too(row):
 
 
 PLANTS = [
-    a_relative_date_a_day_off, sessions_ten_weeks_later_than_the_words_were_said, relative_words_that_nobody_says,
-    a_relative_date_that_the_version_does_not_have, implying_words_that_are_not_there, implying_words_that_are_no_form, an_implied_change_said_outright,
-    a_cascade_from_a_version_that_is_no_change, a_cascade_that_ends_another_day, a_cascade_that_somebody_spells_out,
-    a_fact_said_again_after_its_cascade, an_ellipsis_with_nothing_before_it, a_mistake_that_nobody_corrects, a_mistake_of_the_user,
-    an_old_version_said_after_its_change, a_forgotten_fact_said_again, a_change_said_before_its_time, a_near_miss_about_nobody_else,
-    a_statement_without_its_label, a_label_on_an_utterance_that_says_something_else, a_request_that_is_not_labelled,
+    a_relative_date_a_day_off,
+    sessions_ten_weeks_later_than_the_words_were_said,
+    relative_words_that_nobody_says,
+    a_relative_date_that_the_version_does_not_have,
+    implying_words_that_are_not_there,
+    implying_words_that_are_no_form,
+    an_implied_change_said_outright,
+    a_cascade_from_a_version_that_is_no_change,
+    a_cascade_that_ends_another_day,
+    a_cascade_that_somebody_spells_out,
+    a_fact_said_again_after_its_cascade,
+    an_ellipsis_with_nothing_before_it,
+    a_mistake_that_nobody_corrects,
+    a_mistake_of_the_user,
+    an_old_version_said_after_its_change,
+    a_forgotten_fact_said_again,
+    a_change_said_before_its_time,
+    a_near_miss_about_nobody_else,
+    a_statement_without_its_label,
+    a_label_on_an_utterance_that_says_something_else,
+    a_request_that_is_not_labelled,
     an_answer_that_the_old_version_gives_too,
 ]
 
@@ -269,7 +354,11 @@ def test_a_planted_fault_is_found(plant):
         except StopIteration:  # this persona has no place for it (no ellipsis, say)
             continue
         found += 1
-        assert any(fault.rule == rule and fault.session == session for fault in faults_of(planted)), (planted["id"], rule, session)
+        assert any(fault.rule == rule and fault.session == session for fault in faults_of(planted)), (
+            planted["id"],
+            rule,
+            session,
+        )
     assert found
 
 
@@ -291,24 +380,51 @@ def test_there_are_fifteen_plants_and_each_rule_for_written_editions_is_provoked
 
 def test_fields_that_came_later_are_not_written_where_they_say_nothing():
     assert "mistaken" not in TurnLabel(role="user", text="x").model_dump(mode="json")
-    assert not {"cascade"} & set(Fact.model_validate({**ROWS["en-01"]["facts"][0], "cascade": None}).model_dump(mode="json"))
+    assert not {"cascade"} & set(
+        Fact.model_validate({**ROWS["en-01"]["facts"][0], "cascade": None}).model_dump(mode="json")
+    )
 
 
-@pytest.mark.parametrize(("words", "meant"), [
-    ("next Thursday", {"2025-03-06", "2025-03-13"}), ("on Friday", {"2025-03-07"}), ("tomorrow", {"2025-03-05"}), ("in three weeks", {"2025-03-25"}),
-    ("a fortnight tomorrow", {"2025-03-19"}), ("a week on Tuesday", {"2025-03-18"}), ("the 2nd", {"2025-04-02"}), ("next March", {"2026-03"}),
-    ("来週の木曜", {"2025-03-13"}), ("三日後", {"2025-03-07"}), ("来月の5日", {"2025-04-05"}), ("今度の土曜日", {"2025-03-08"}), ("明後日", {"2025-03-06"}),
-    ("some day", set()), ("the 31st of next month", set()),
-])
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("next Thursday", {"2025-03-06", "2025-03-13"}),
+        ("on Friday", {"2025-03-07"}),
+        ("tomorrow", {"2025-03-05"}),
+        ("in three weeks", {"2025-03-25"}),
+        ("a fortnight tomorrow", {"2025-03-19"}),
+        ("a week on Tuesday", {"2025-03-18"}),
+        ("the 2nd", {"2025-04-02"}),
+        ("next March", {"2026-03"}),
+        ("来週の木曜", {"2025-03-13"}),
+        ("三日後", {"2025-03-07"}),
+        ("来月の5日", {"2025-04-05"}),
+        ("今度の土曜日", {"2025-03-08"}),
+        ("明後日", {"2025-03-06"}),
+        ("some day", set()),
+        ("the 31st of next month", set()),
+    ],
+)
 def test_what_relative_words_mean_on_tuesday_4_march_2025(words, meant):
     assert resolve(words, date(2025, 3, 4)) == meant
 
 
-@pytest.mark.parametrize(("text", "found"), [
-    ("It's next Thursday at ten", [("next thursday", "2025-03-06", "2025-03-13")]), ("by Friday, or a fortnight tomorrow", [("by friday", "2025-03-07"), ("a fortnight tomorrow", "2025-03-19")]),
-    ("the 14th, half nine", [("the 14th", "2025-03-14")]), ("来週の木曜の18時半", [("来週の木曜", "2025-03-13")]), ("12日、19時から", [("12日", "2025-03-12")]), ("来月の5日に", [("来月の5日", "2025-04-05")]),
-    ("on Fridays I swim on the 14th floor, the last Friday of the month", []), ("金曜は20日間、1日に2回", []), ("five days a week, seven weeks", []), ("31日に", [("31日", "2025-03-31")]), ("来月の31日", []),
-])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("It's next Thursday at ten", [("next thursday", "2025-03-06", "2025-03-13")]),
+        ("by Friday, or a fortnight tomorrow", [("by friday", "2025-03-07"), ("a fortnight tomorrow", "2025-03-19")]),
+        ("the 14th, half nine", [("the 14th", "2025-03-14")]),
+        ("来週の木曜の18時半", [("来週の木曜", "2025-03-13")]),
+        ("12日、19時から", [("12日", "2025-03-12")]),
+        ("来月の5日に", [("来月の5日", "2025-04-05")]),
+        ("on Fridays I swim on the 14th floor, the last Friday of the month", []),
+        ("金曜は20日間、1日に2回", []),
+        ("five days a week, seven weeks", []),
+        ("31日に", [("31日", "2025-03-31")]),
+        ("来月の31日", []),
+    ],
+)
 def test_relative_words_are_found_in_a_text_and_habits_and_spans_are_not(text, found):
     said = date(2025, 3, 4)
     assert [(normalise(text)[start:end], *meant) for start, end, meant in relative.find(normalise(text), said)] == found
@@ -346,17 +462,33 @@ a [old f02.1] At six?
 def test_a_source_compiles_with_forms_labels_and_dates():
     persona = compile_text(SOURCE)
     swim = persona.facts[1]
-    assert "six in the evening" in swim.versions[0].surface.values[0] and "at 6" not in swim.versions[0].surface.values[0]
-    assert swim.change == "partial" and swim.versions[0].valid_to == "s02" and "6 pm" in swim.question.stale and "7 pm" not in swim.question.stale
+    assert (
+        "six in the evening" in swim.versions[0].surface.values[0] and "at 6" not in swim.versions[0].surface.values[0]
+    )
+    assert (
+        swim.change == "partial"
+        and swim.versions[0].valid_to == "s02"
+        and "6 pm" in swim.question.stale
+        and "7 pm" not in swim.question.stale
+    )
     turn = persona.sessions[1].turns[0]
     assert (turn.kind, turn.of, turn.states) == ("change", "f02", ["f02.2"]) and turn.relative[0].date == "2025-03-15"
-    assert persona.sessions[1].turns[1].mistaken == ["f02.1"] and persona.sessions[0].date == "2025-03-04T19:40:00+00:00"
+    assert (
+        persona.sessions[1].turns[1].mistaken == ["f02.1"] and persona.sessions[0].date == "2025-03-04T19:40:00+00:00"
+    )
 
 
-@pytest.mark.parametrize(("good", "bad", "line"), [
-    ("u [f01.1; f02.1]", "u [fact one]", 17), ("@time 18:00", "@hour 18", 11), ("| +00:00", "| UTC", 1), ("f02 swim | partial", "f02 swim | half", 8),
-    ("a Ok", "Ok", 18), ("  = Pickle | $1", "  = Pickle | $3", 7),
-])
+@pytest.mark.parametrize(
+    ("good", "bad", "line"),
+    [
+        ("u [f01.1; f02.1]", "u [fact one]", 17),
+        ("@time 18:00", "@hour 18", 11),
+        ("| +00:00", "| UTC", 1),
+        ("f02 swim | partial", "f02 swim | half", 8),
+        ("a Ok", "Ok", 18),
+        ("  = Pickle | $1", "  = Pickle | $3", 7),
+    ],
+)
 def test_a_line_that_is_not_understood_is_named(good, bad, line):
     assert good in SOURCE
     with pytest.raises(InputError) as error:
@@ -386,7 +518,9 @@ def test_a_fact_that_another_change_ended_counts_in_no_metric_and_is_reported_ap
     texts = [row["text"] for row in ingest.current(persona)]
     for extra, stored in (([], 0), ([ended[0].versions[-1].text], 1)):
         memories = [MemoryRow(**place, id=f"m{n}", text=text) for n, text in enumerate([*texts, *extra])]
-        rows = judge.judge_unit(persona, memories, [], judge=make_judge("rules"), answerer=answer.ExtractiveAnswerer(None), grader="rules")
+        rows = judge.judge_unit(
+            persona, memories, [], judge=make_judge("rules"), answerer=answer.ExtractiveAnswerer(None), grader="rules"
+        )
         unit = analyze.Unit(place["unit"], persona, "raw", rows)
         assert sum(name == "recall" for name, _, _ in unit.items("page")) == sum(f.lasts for f in persona.facts)
         cascade = analyze.beyond([unit], [])["cascade"]

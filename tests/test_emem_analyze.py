@@ -10,7 +10,10 @@ from kiokulab.systems.base import Hit, Memory, Results, System, Unsupported
 
 
 def drive(store, data):
-    with serve(responder.build(store, key_seed=bytes(32), clock=lambda: "2026-01-01T00:00:00Z")) as url, Responder(url) as asked:
+    with (
+        serve(responder.build(store, key_seed=bytes(32), clock=lambda: "2026-01-01T00:00:00Z")) as url,
+        Responder(url) as asked,
+    ):
         return ingest.drive(asked, data), asked
 
 
@@ -64,9 +67,14 @@ class Replaces(Keeps):
     replace = True
 
 
-@pytest.mark.parametrize("system,capabilities,read_path", [
-    (Keeps, frozenset({"search"}), "memory_search"), (Replaces, frozenset({"search"}), "memory_search"), (Keeps, frozenset(), "recall_fallback"),
-])
+@pytest.mark.parametrize(
+    "system,capabilities,read_path",
+    [
+        (Keeps, frozenset({"search"}), "memory_search"),
+        (Replaces, frozenset({"search"}), "memory_search"),
+        (Keeps, frozenset(), "recall_fallback"),
+    ],
+)
 def test_any_system_is_asked_the_four_axes_through_the_bridge(system, capabilities, read_path, repository):
     data = dataset.load(repository / "data/emem/v0.1/items.jsonl")
     store = SystemStore(system(), capabilities)

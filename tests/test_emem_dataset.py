@@ -16,11 +16,14 @@ def write(tmp_path, text, name="items.jsonl"):
     return path
 
 
-@pytest.mark.parametrize("aliases", [
-    {"question_id": "a", "context": "c", "question": "q", "answer": "e"},
-    {"qid": "a", "text": "c", "query": "q", "expected": "e"},
-    {"id": "a", "memory": "c", "query": "q", "expected_answer": "e", "unknown": [1]},
-])
+@pytest.mark.parametrize(
+    "aliases",
+    [
+        {"question_id": "a", "context": "c", "question": "q", "answer": "e"},
+        {"qid": "a", "text": "c", "query": "q", "expected": "e"},
+        {"id": "a", "memory": "c", "query": "q", "expected_answer": "e", "unknown": [1]},
+    ],
+)
 def test_every_alias_is_read(tmp_path, aliases):
     (item,) = dataset.load(write(tmp_path, json.dumps(aliases))).items
     assert (item.id, item.content, item.query, item.expected_answer) == ("a", "c", "q", "e")
@@ -39,15 +42,18 @@ def test_line_separators_inside_text_do_not_split_a_line(tmp_path):
     assert item.line == 2 and "\u2028two" in item.content
 
 
-@pytest.mark.parametrize("name,line,message", [
-    ("missing field", {"id": "a", "content": "c", "query": "q"}, "missing field `expected_answer`"),
-    ("integer answer", ROW | {"expected_answer": 5}, "must be a string, not int"),
-    ("null content", ROW | {"content": None}, "must be a string, not NoneType"),
-    ("blank id", ROW | {"id": " \u3000"}, "empty `id`"),
-    ("two aliases", ROW | {"answer": "e"}, "given twice, as expected_answer and answer"),
-    ("a list", [1], "an item is a JSON object"),
-    ("update is a number", ROW | {"update": 3}, "`update` must be a string"),
-])
+@pytest.mark.parametrize(
+    "name,line,message",
+    [
+        ("missing field", {"id": "a", "content": "c", "query": "q"}, "missing field `expected_answer`"),
+        ("integer answer", ROW | {"expected_answer": 5}, "must be a string, not int"),
+        ("null content", ROW | {"content": None}, "must be a string, not NoneType"),
+        ("blank id", ROW | {"id": " \u3000"}, "empty `id`"),
+        ("two aliases", ROW | {"answer": "e"}, "given twice, as expected_answer and answer"),
+        ("a list", [1], "an item is a JSON object"),
+        ("update is a number", ROW | {"update": 3}, "`update` must be a string"),
+    ],
+)
 def test_a_bad_line_is_refused_with_its_number(tmp_path, name, line, message):
     path = write(tmp_path, json.dumps(ROW) + "\n" + json.dumps(line) + "\n")
     with pytest.raises(InputError, match="dataset line 2") as error:
@@ -106,8 +112,14 @@ def test_items_survive_a_round_trip(tmp_path, repository):
 
 
 def test_longmemeval_records_become_items_without_their_labels():
-    record = {"question_id": "q1", "question": "How many?", "answer": 3, "haystack_dates": ["2023/05/20 (Sat) 02:21"],
-              "haystack_sessions": [[{"role": "user", "content": "three cats", "has_answer": True}]], "haystack_session_ids": ["answer_1"]}
+    record = {
+        "question_id": "q1",
+        "question": "How many?",
+        "answer": 3,
+        "haystack_dates": ["2023/05/20 (Sat) 02:21"],
+        "haystack_sessions": [[{"role": "user", "content": "three cats", "has_answer": True}]],
+        "haystack_session_ids": ["answer_1"],
+    }
     (item,) = dataset.from_longmemeval([record])
     assert item.expected_answer == "3" and "three cats" in item.content
     assert "has_answer" not in item.content and "answer_1" not in item.content

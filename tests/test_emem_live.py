@@ -12,7 +12,10 @@ SEED = bytes(range(32))
 
 
 def run(items, store=None, tools="bare"):
-    with serve(responder.build(store or responder.FileStore(), key_seed=SEED, clock=CLOCK)) as url, Responder(url, tools) as asked:
+    with (
+        serve(responder.build(store or responder.FileStore(), key_seed=SEED, clock=CLOCK)) as url,
+        Responder(url, tools) as asked,
+    ):
         return ingest.drive(asked, items), asked
 
 
@@ -21,9 +24,17 @@ def test_the_published_figures_over_http(shared):
     out, asked = run(data)
     card = judge.axis_scores(judge.grade(out["rows"]))
     assert {axis: (card[axis]["correct"], card[axis]["items"]) for axis in judge.AXES} == {
-        "retrieval_accuracy": (11, 16), "test_time_learning": (1, 2), "long_range_understanding": (3, 5), "conflict_resolution": (2, 2)}
+        "retrieval_accuracy": (11, 16),
+        "test_time_learning": (1, 2),
+        "long_range_understanding": (3, 5),
+        "conflict_resolution": (2, 2),
+    }
     assert card["longmemeval_topline"] == 0.68 and out["read_path"] == "recall_fallback"
-    wrong = [row["id"] for row, verdict in zip(out["rows"], judge.grade(out["rows"])) if verdict["axis"] == "retrieval_accuracy" and not verdict["correct"]]
+    wrong = [
+        row["id"]
+        for row, verdict in zip(out["rows"], judge.grade(out["rows"]))
+        if verdict["axis"] == "retrieval_accuracy" and not verdict["correct"]
+    ]
     assert wrong == ["pet-name", "car-model", "birthday", "job-title", "home-city"]
     assert asked.calls < 100  # the original asks 415 times
 
@@ -32,20 +43,45 @@ def test_the_receipt_of_the_first_write_checks_out(repository):
     data = dataset.load(repository / "data/emem/v0.1/items.jsonl")
     out, _ = run(data, tools="emem")
     first = data.items[0]
-    found = receipts.check(out["receipt"], content=first.content, path=first.path,
-                           pinned_key=receipts.b32(receipts.Ed25519PrivateKey.from_private_bytes(SEED).public_key().public_bytes_raw()))
+    found = receipts.check(
+        out["receipt"],
+        content=first.content,
+        path=first.path,
+        pinned_key=receipts.b32(receipts.Ed25519PrivateKey.from_private_bytes(SEED).public_key().public_bytes_raw()),
+    )
     assert found.ok and found.pinned
 
 
 def test_the_scorecard_has_its_keys_in_order_and_no_nulls(repository):
     data = dataset.load(repository / "data/emem/v0.1/items.jsonl")
     out, _ = run(data)
-    card = judge.scorecard(judge.grade(out["rows"]), version="0", url="http://x", provenance=data.provenance_by_name, source=data.source,
-                           corpus_items=out["corpus_items"], read_path=out["read_path"], receipt=out["receipt"])
-    assert list(card) == ["mode", "version", "url", "dataset_provenance", "dataset_source", "corpus_items", "retrieval_path", "conflict_method",
-                          "caveat", "scorecard", "receipt"]
+    card = judge.scorecard(
+        judge.grade(out["rows"]),
+        version="0",
+        url="http://x",
+        provenance=data.provenance_by_name,
+        source=data.source,
+        corpus_items=out["corpus_items"],
+        read_path=out["read_path"],
+        receipt=out["receipt"],
+    )
+    assert list(card) == [
+        "mode",
+        "version",
+        "url",
+        "dataset_provenance",
+        "dataset_source",
+        "corpus_items",
+        "retrieval_path",
+        "conflict_method",
+        "caveat",
+        "scorecard",
+        "receipt",
+    ]
     assert list(card["scorecard"]) == [*judge.AXES, "longmemeval_topline"]
-    without = judge.scorecard([], version="0", url="u", provenance="full", source="s", corpus_items=1, read_path="memory_search", receipt=None)
+    without = judge.scorecard(
+        [], version="0", url="u", provenance="full", source="s", corpus_items=1, read_path="memory_search", receipt=None
+    )
     assert "conflict_method" not in without and "receipt" not in without
 
 
@@ -78,7 +114,11 @@ def application(reply):
     async def answer(request):
         return await reply(request)
 
-    return Starlette(routes=[Route(path, answer, methods=["POST"]) for path in ("/mcp", "/v1/memory/search", "/v1/memory_contradictions")])
+    return Starlette(
+        routes=[
+            Route(path, answer, methods=["POST"]) for path in ("/mcp", "/v1/memory/search", "/v1/memory_contradictions")
+        ]
+    )
 
 
 def fixed(content, status=200, media_type="application/json"):
@@ -90,17 +130,24 @@ def fixed(content, status=200, media_type="application/json"):
     return reply
 
 
-@pytest.mark.parametrize("name,reply,kind", [
-    ("event_stream", fixed(b"data: {}\n\n", media_type="text/event-stream"), "streamed"),
-    ("unauthorised", fixed(b'{"code":"memory_attestation_required"}', 401), "status"),
-    ("server_error", fixed(b"oops", 500), "status"),
-    ("html_page", fixed(b"<html>", media_type="text/html"), "not_json"),
-    ("wrong_shape", fixed(b"[]"), "shape"),
-    ("no_result", fixed(b'{"jsonrpc":"2.0","id":1}'), "shape"),
-    ("rpc_error", fixed(b'{"error":{"code":-32601,"message":"no"}}'), "rpc_error"),
-    ("tool_error", fixed(b'{"result":{"isError":true,"content":[{"type":"text","text":"tool error (x): y"}]}}'), "tool_error"),
-    ("tool_error_without_text", fixed(b'{"result":{"isError":true,"content":[]}}'), "tool_error"),
-])
+@pytest.mark.parametrize(
+    "name,reply,kind",
+    [
+        ("event_stream", fixed(b"data: {}\n\n", media_type="text/event-stream"), "streamed"),
+        ("unauthorised", fixed(b'{"code":"memory_attestation_required"}', 401), "status"),
+        ("server_error", fixed(b"oops", 500), "status"),
+        ("html_page", fixed(b"<html>", media_type="text/html"), "not_json"),
+        ("wrong_shape", fixed(b"[]"), "shape"),
+        ("no_result", fixed(b'{"jsonrpc":"2.0","id":1}'), "shape"),
+        ("rpc_error", fixed(b'{"error":{"code":-32601,"message":"no"}}'), "rpc_error"),
+        (
+            "tool_error",
+            fixed(b'{"result":{"isError":true,"content":[{"type":"text","text":"tool error (x): y"}]}}'),
+            "tool_error",
+        ),
+        ("tool_error_without_text", fixed(b'{"result":{"isError":true,"content":[]}}'), "tool_error"),
+    ],
+)
 def test_a_responder_that_fails_gives_an_error_with_what_was_asked_and_no_score(name, reply, kind, repository):
     data = dataset.load(repository / "data/emem/v0.1/items.jsonl")
     with serve(application(reply)) as url, Responder(url) as asked:
@@ -152,7 +199,9 @@ def test_caching_reads_changes_no_row(repository, monkeypatch):
     assert cached["rows"] == uncached["rows"] and many.calls > 4 * few.calls
 
 
-@pytest.mark.parametrize("path", ["/etc/x.md", "/memories/../x.md", "/memories//x.md", "/memories/a\0.md", "/memories/a/", None, 3])
+@pytest.mark.parametrize(
+    "path", ["/etc/x.md", "/memories/../x.md", "/memories//x.md", "/memories/a\0.md", "/memories/a/", None, 3]
+)
 def test_bad_paths_are_tool_errors(path):
     with serve(responder.build(responder.FileStore())) as url, Responder(url) as asked:
         with pytest.raises(ResponderError, match="memory_path_invalid"):

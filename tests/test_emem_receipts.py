@@ -17,13 +17,34 @@ TEXT = "The kettle is blue."
 
 
 def make(version=2, **changes):
-    return receipts.sign({
-        "request_id": "01A", "served_at": "2026-01-01T00:00:00Z", "primitive": "emem.memory_file", "cells": ["/memories/membench/a.md"],
-        "fact_cids": [receipts.file_cid(TEXT)], "preimage_version": version, "responder_key_epoch": 0, "intent": "why", "cost": {"credits": 0},
-        "schema_cid": "s", "registry_cid": "r", "source_versions": {"schema_cid": "s", "registry_cid": "r", "bands_cid": "b", "sources_cid": "o"},
-        "scope": {"user_id": "u1", "run_id": "r9"}, "as_of": {"valid_time": 1767225600}, "edge_cids": ["e2", "e1"],
-        "field": {"aoi_cid": "x", "derivation_cid": "y"},
-        "merkle_proof": {"leaf_index": 0, "path": [], "root": list(blake3.blake3(b"\0" + b"?").digest()), "version": 1}, **changes}, KEY)
+    return receipts.sign(
+        {
+            "request_id": "01A",
+            "served_at": "2026-01-01T00:00:00Z",
+            "primitive": "emem.memory_file",
+            "cells": ["/memories/membench/a.md"],
+            "fact_cids": [receipts.file_cid(TEXT)],
+            "preimage_version": version,
+            "responder_key_epoch": 0,
+            "intent": "why",
+            "cost": {"credits": 0},
+            "schema_cid": "s",
+            "registry_cid": "r",
+            "source_versions": {"schema_cid": "s", "registry_cid": "r", "bands_cid": "b", "sources_cid": "o"},
+            "scope": {"user_id": "u1", "run_id": "r9"},
+            "as_of": {"valid_time": 1767225600},
+            "edge_cids": ["e2", "e1"],
+            "field": {"aoi_cid": "x", "derivation_cid": "y"},
+            "merkle_proof": {
+                "leaf_index": 0,
+                "path": [],
+                "root": list(blake3.blake3(b"\0" + b"?").digest()),
+                "version": 1,
+            },
+            **changes,
+        },
+        KEY,
+    )
 
 
 def without_proof(**changes):
@@ -42,20 +63,43 @@ def test_the_real_receipt_verifies_to_its_published_digest(vectors):
 
 
 def test_every_digest_vector(vectors):
-    by_field = {"source_versions": receipts.manifest_digest, "edge_cids": receipts.edges_digest, "scope": receipts.scope_digest, "as_of": receipts.as_of_digest}
+    by_field = {
+        "source_versions": receipts.manifest_digest,
+        "edge_cids": receipts.edges_digest,
+        "scope": receipts.scope_digest,
+        "as_of": receipts.as_of_digest,
+    }
     for vector in vectors["sub_digests"]:
         assert by_field[vector["field"]](vector["value"]).decode() == vector["expected_blake3_hex"]
     for vector in vectors["preimage_v1_digests"]:
-        assert blake3.blake3(receipts.preimage({**vector, "preimage_version": 1})).hexdigest() == vector["expected_blake3_hex"]
+        assert (
+            blake3.blake3(receipts.preimage({**vector, "preimage_version": 1})).hexdigest()
+            == vector["expected_blake3_hex"]
+        )
     assert receipts.file_cid(vectors["file_cid"]["body_utf8"]) == vectors["file_cid"]["expected"]
 
 
-@pytest.mark.parametrize("field,value", [
-    ("request_id", "01B"), ("served_at", "2026-01-01T00:00:01Z"), ("primitive", "emem.recall"), ("cells", ["/memories/membench/b.md"]), ("cells", []),
-    ("fact_cids", ["x"]), ("scope", {"user_id": "u2"}), ("scope", None), ("as_of", {"valid_time": 1}), ("edge_cids", ["e3"]),
-    ("source_versions", {}), ("field", {"aoi_cid": "x", "derivation_cid": "z"}), ("field", None), ("preimage_version", 1), ("preimage_version", None),
-    ("merkle_proof", {"leaf_index": 0, "path": [], "root": [0] * 32}),
-])
+@pytest.mark.parametrize(
+    "field,value",
+    [
+        ("request_id", "01B"),
+        ("served_at", "2026-01-01T00:00:01Z"),
+        ("primitive", "emem.recall"),
+        ("cells", ["/memories/membench/b.md"]),
+        ("cells", []),
+        ("fact_cids", ["x"]),
+        ("scope", {"user_id": "u2"}),
+        ("scope", None),
+        ("as_of", {"valid_time": 1}),
+        ("edge_cids", ["e3"]),
+        ("source_versions", {}),
+        ("field", {"aoi_cid": "x", "derivation_cid": "z"}),
+        ("field", None),
+        ("preimage_version", 1),
+        ("preimage_version", None),
+        ("merkle_proof", {"leaf_index": 0, "path": [], "root": [0] * 32}),
+    ],
+)
 def test_a_changed_field_that_the_signature_binds_is_refused(field, value):
     receipt = without_proof()
     assert receipts.check(receipt, pinned_key=PIN).ok
@@ -111,17 +155,30 @@ def test_merkle_paths(version):
     node = lambda a, b: blake3.blake3((b"" if version == 0 else b"\1") + a + b).digest()
     hashed = [leaf(c) for c in leaves]
     left, right = node(*hashed[:2]), node(*hashed[2:])
-    proof = {"leaf_index": 2, "path": [list(hashed[3]), list(left)], "root": list(node(left, right)), "version": version}
+    proof = {
+        "leaf_index": 2,
+        "path": [list(hashed[3]), list(left)],
+        "root": list(node(left, right)),
+        "version": version,
+    }
     assert receipts.verify_merkle(proof, receipts.b32(leaves[2]))
     assert not receipts.verify_merkle({**proof, "leaf_index": 1}, receipts.b32(leaves[2]))
     assert not receipts.verify_merkle(proof, receipts.b32(leaves[1]))
 
 
-@pytest.mark.parametrize("broken", [
-    {}, {"responder_pubkey_b32": "??", "signature_b32": "a"}, without_proof() | {"cells": None}, without_proof() | {"served_at": 3},
-    without_proof() | {"preimage_version": 9}, without_proof() | {"merkle_proof": {"path": 1}}, without_proof() | {"signature_b32": "AAAA"},
-    without_proof() | {"scope": {"user_id": 1.5}},
-])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"responder_pubkey_b32": "??", "signature_b32": "a"},
+        without_proof() | {"cells": None},
+        without_proof() | {"served_at": 3},
+        without_proof() | {"preimage_version": 9},
+        without_proof() | {"merkle_proof": {"path": 1}},
+        without_proof() | {"signature_b32": "AAAA"},
+        without_proof() | {"scope": {"user_id": 1.5}},
+    ],
+)
 def test_a_malformed_receipt_is_a_problem_and_not_a_crash(broken):
     assert not receipts.check(broken).ok
 

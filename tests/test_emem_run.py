@@ -13,7 +13,9 @@ from kiokulab.serving import serve
 
 def run(tmp_path, *arguments):
     environment = {**os.environ, "KIOKULAB_OUTPUTS": str(tmp_path)}
-    return subprocess.run([sys.executable, "-m", "kiokulab", *arguments], env=environment, capture_output=True, text=True, timeout=240)
+    return subprocess.run(
+        [sys.executable, "-m", "kiokulab", *arguments], env=environment, capture_output=True, text=True, timeout=240
+    )
 
 
 @pytest.mark.timeout(300)
@@ -24,7 +26,11 @@ def test_a_responder_at_a_url_is_scored_verified_and_done(tmp_path, shared):
         assert done.returncode == 0, done.stderr
         (folder,) = (tmp_path / "emem/v0.1/responder").iterdir()
         card = json.loads((folder / "membench-live.json").read_text())
-        assert card["scorecard"]["longmemeval_topline"] == 0.68 and card["dataset_provenance"] == "sample" and card["url"] == url
+        assert (
+            card["scorecard"]["longmemeval_topline"] == 0.68
+            and card["dataset_provenance"] == "sample"
+            and card["url"] == url
+        )
         assert "0.6800" in done.stdout and "report.html" in done.stdout
         assert run(tmp_path, "verify", str(folder)).returncode == 0
         again = run(tmp_path, "run", "emem", "--url", url, "--dataset", sample)
@@ -38,7 +44,11 @@ def test_a_responder_at_a_url_is_scored_verified_and_done(tmp_path, shared):
 @pytest.mark.timeout(300)
 def test_a_responder_that_is_not_there_leaves_no_score(tmp_path):
     done = run(tmp_path, "run", "emem", "--url", "http://127.0.0.1:9")
-    assert done.returncode == 3 and "memory_create" in done.stderr + done.stdout or "POST /mcp" in done.stderr + done.stdout
+    assert (
+        done.returncode == 3
+        and "memory_create" in done.stderr + done.stdout
+        or "POST /mcp" in done.stderr + done.stdout
+    )
     assert not list(tmp_path.rglob("metrics.json")) and not list(tmp_path.rglob("membench-live.json"))
 
 
@@ -65,7 +75,13 @@ def test_a_system_that_needs_a_model_is_asked_the_four_axes_and_is_plumbing(tmp_
     done = run(tmp_path, "run", "emem", "--system", system)
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = (path for path in tmp_path.glob("emem/v0.1/*/*") if path.parent.name != "reference-lexical")
-    assert json.loads((folder / "metrics.json").read_text())["plumbing"] is True and f"[{folder.parent.name}]" in done.stdout
-    assert json.loads((folder / "receipt.json").read_text())["cost"]["plumbing"] is True and (folder / "calls.sqlite").is_file()
+    assert (
+        json.loads((folder / "metrics.json").read_text())["plumbing"] is True
+        and f"[{folder.parent.name}]" in done.stdout
+    )
+    assert (
+        json.loads((folder / "receipt.json").read_text())["cost"]["plumbing"] is True
+        and (folder / "calls.sqlite").is_file()
+    )
     assert "no result" in (folder / "report.html").read_text()
     assert run(tmp_path, "verify", str(folder)).returncode == 0

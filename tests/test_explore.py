@@ -23,7 +23,10 @@ def test_the_items_add_up_to_every_figure_of_metrics_json(x):
         one = explore.Explorer(runs_made.folder(runs_made.standard(), system))
         figures = one.metrics_file["by_route"]["raw"]["metrics"]
         for metric in one.metrics:
-            assert one.figure(metric) == {key: figures[metric][key] for key in ("k", "n", "not_judged")}, (system, metric)
+            assert one.figure(metric) == {key: figures[metric][key] for key in ("k", "n", "not_judged")}, (
+                system,
+                metric,
+            )
         assert set(figures) - set(one.metrics) <= {"compression", "noise", "language_mismatch"}
 
 
@@ -46,9 +49,17 @@ def test_a_case_leads_to_the_utterance_and_the_ledger_and_back(x):
         shown = next(m for m in case["memories"] if "version 1" in m["shows"])
         said = next(u for u in case["utterances"] if f"{item['fact']}.1" in u["states"])
         assert shown["text"] in said["text"] or said["text"] in shown["text"], "store-everything keeps what was said"
-        assert case["ledger"][0]["fact"] == item["fact"] and case["ledger"][0]["until"] == case["ledger"][1]["from"] and shown["source"]
+        assert (
+            case["ledger"][0]["fact"] == item["fact"]
+            and case["ledger"][0]["until"] == case["ledger"][1]["from"]
+            and shown["source"]
+        )
         back = x.of_utterance(item["unit"], said["id"])
-        assert item["fact"] in back["facts"] and item["id"] in {i["id"] for i in back["items"]} and shown["id"] in {m["id"] for m in back["memories"]}
+        assert (
+            item["fact"] in back["facts"]
+            and item["id"] in {i["id"] for i in back["items"]}
+            and shown["id"] in {m["id"] for m in back["memories"]}
+        )
         from_memory = x.of_memory(item["unit"], shown["id"])
         assert item["fact"] in from_memory["facts"] and item["id"] in {i["id"] for i in from_memory["items"]}
 
@@ -61,7 +72,12 @@ def test_a_noise_item_leads_to_its_memory(x):
 
 def test_the_store_before_and_after_an_utterance():
     x = explore.Explorer(runs_made.folder(runs_made.standard(), "replace-similar"))
-    changes = [(i, u) for i in x.items("update_applied", "everything") for u in x.case(i["id"])["utterances"] if u["kind"] == "change"]
+    changes = [
+        (i, u)
+        for i in x.items("update_applied", "everything")
+        for u in x.case(i["id"])["utterances"]
+        if u["kind"] == "change"
+    ]
     told = [x.change(i["unit"], u["id"]) for i, u in changes]
     assert all(t["call"] for t in told) and any(t["removed"] or t["changed"] for t in told)
     assert {"status", "added", "changed", "removed", "seen", "gone", "came"} <= set(told[0])
@@ -92,7 +108,12 @@ def test_a_saved_case_is_appended_and_cannot_break_the_file(x, tmp_path):
     explore.save_note(path, x, item["id"], "first\n# not a heading")
     explore.save_note(path, x, item["id"], "second \udcff")
     text = path.read_text(encoding="utf-8")
-    assert text.count("## kioku store-everything") == 2 and "> first\n> # not a heading" in text and item["id"] in text and "> second" in text
+    assert (
+        text.count("## kioku store-everything") == 2
+        and "> first\n> # not a heading" in text
+        and item["id"] in text
+        and "> second" in text
+    )
 
 
 def test_runs_lists_finished_ones_once(tmp_path):
@@ -110,7 +131,10 @@ def test_a_thousand_personas_are_answered_from_the_index(tmp_path):
     source = runs_made.folder(runs_made.standard(), "oracle")
     folder = tmp_path / "run"
     shutil.copytree(source, folder)
-    rows = {name: [json.loads(line) for line in open(source / f"{name}.jsonl", encoding="utf-8")] for name in ("dataset", "judgements", "memories", "contexts", "events")}
+    rows = {
+        name: [json.loads(line) for line in open(source / f"{name}.jsonl", encoding="utf-8")]
+        for name in ("dataset", "judgements", "memories", "contexts", "events")
+    }
     person = next(p for p in rows["dataset"] if p["id"] == "en-01")
     assert Persona.model_validate(person)
     many = 60
@@ -119,12 +143,19 @@ def test_a_thousand_personas_are_answered_from_the_index(tmp_path):
             new = [{**person, "id": f"en-{n:04d}"} for n in range(many)]
         else:
             mine = [r for r in some if r.get("persona") == "en-01"]
-            new = [{**r, "persona": f"en-{n:04d}", "unit": r["unit"].replace("en-01", f"en-{n:04d}")} for n in range(many) for r in mine]
+            new = [
+                {**r, "persona": f"en-{n:04d}", "unit": r["unit"].replace("en-01", f"en-{n:04d}")}
+                for n in range(many)
+                for r in mine
+            ]
         write_jsonl(folder / f"{name}.jsonl", new)
     x = explore.Explorer(folder)
     shutil.rmtree(folder)
     first = x.items("recall", "everything", "en")
-    assert len(first) == many * sum(f["forget"] is None for f in person["facts"]) and x.items("recall", "everything", "en") is first
+    assert (
+        len(first) == many * sum(f["forget"] is None for f in person["facts"])
+        and x.items("recall", "everything", "en") is first
+    )
     assert x.case(first[-1]["id"])["utterances"] and "Ledger" in explore.case_html(x, first[-1]["id"])
 
 
@@ -134,7 +165,11 @@ def test_the_notebook_runs_and_its_static_part_says_the_same(tmp_path):
     done = execute(REPOSITORY / "notebooks" / "explore.ipynb", tmp_path / "explore.ipynb", {"root": str(root)})
     shown = json.dumps(done, ensure_ascii=False)
     x = explore.Explorer(runs_made.folder(root, "store-everything"))
-    assert f"{len(x.items('old_version_kept'))} items of kind" in shown and "Verdict and why" in shown and shown.count("<section>") == 2
+    assert (
+        f"{len(x.items('old_version_kept'))} items of kind" in shown
+        and "Verdict and why" in shown
+        and shown.count("<section>") == 2
+    )
     assert "application/vnd.jupyter.widget-view+json" in shown
 
 
@@ -152,7 +187,9 @@ def test_the_panel_follows_its_choices(tmp_path):
             walk(child)
 
     walk(panel)
-    assert found["Metric"].value == "old_version_kept" and found["Kind"].value == "every failure" and found["Items"].value
+    assert (
+        found["Metric"].value == "old_version_kept" and found["Kind"].value == "every failure" and found["Items"].value
+    )
     before = len(found["Items"].options)
     found["Language"].value = "ja"
     assert 0 < len(found["Items"].options) < before and all(":ja-" in value for _, value in found["Items"].options)
@@ -174,7 +211,9 @@ def test_the_panel_follows_its_choices(tmp_path):
 
 @pytest.fixture(scope="module")
 def routed(tmp_path_factory):
-    return explore.Explorer(runs_made.make(tmp_path_factory.mktemp("routes"), "replace-similar", personas=2, route="all"))
+    return explore.Explorer(
+        runs_made.make(tmp_path_factory.mktemp("routes"), "replace-similar", personas=2, route="all")
+    )
 
 
 def test_every_route_of_a_run_adds_up_to_its_own_figures(routed):
@@ -184,7 +223,10 @@ def test_every_route_of_a_run_adds_up_to_its_own_figures(routed):
         figures = routed.metrics_file["by_route"][route]["metrics"]
         assert one.metrics and all(item["unit"].endswith(f"/{route}") for item in one.items("recall", "everything"))
         for metric in one.metrics:
-            assert one.figure(metric) == {key: figures[metric][key] for key in ("k", "n", "not_judged")}, (route, metric)
+            assert one.figure(metric) == {key: figures[metric][key] for key in ("k", "n", "not_judged")}, (
+                route,
+                metric,
+            )
         assert one.at("raw") is routed and routed.at(route) is one, "made once"
         assert f"(route {route})" in explore.case_html(one, one.items("recall", "everything")[0]["id"])
     with pytest.raises(InputError, match="no route"):
@@ -224,18 +266,32 @@ def test_the_panel_shows_another_route_and_finds_its_way_back(routed, tmp_path, 
     assert "Ledger fact" in panel.shown.value and 'class="here"' in panel.shown.value
     target = next(value for _, value in panel.about.options if value.startswith("check_questions"))
     panel.about.value = target
-    assert panel.metric.value == "check_questions" and panel.items.value == target and "Verdict and why" in panel.shown.value
+    assert (
+        panel.metric.value == "check_questions"
+        and panel.items.value == target
+        and "Verdict and why" in panel.shown.value
+    )
 
 
 def test_make_explore_opens_jupyterlab_or_voila(monkeypatch):
     started = []
-    monkeypatch.setattr(explore.os, "execve", lambda path, arguments, environment: started.append((arguments, environment)))
+    monkeypatch.setattr(
+        explore.os, "execve", lambda path, arguments, environment: started.append((arguments, environment))
+    )
     for chosen in ("", "1"):
         monkeypatch.setenv("VOILA", chosen)
         explore.main()
     (lab, _), (voila, environment) = started
-    assert lab[2] == "jupyterlab" and voila[2] == "voila" and "--Voila.auto_token=True" in voila and "--Voila.ip=127.0.0.1" in voila and voila[3].endswith("explore.ipynb")
-    assert (Path(environment["JUPYTER_PATH"].split(":")[0]) / "voila" / "templates" / "kiokulab" / "index.html.j2").is_file()
+    assert (
+        lab[2] == "jupyterlab"
+        and voila[2] == "voila"
+        and "--Voila.auto_token=True" in voila
+        and "--Voila.ip=127.0.0.1" in voila
+        and voila[3].endswith("explore.ipynb")
+    )
+    assert (
+        Path(environment["JUPYTER_PATH"].split(":")[0]) / "voila" / "templates" / "kiokulab" / "index.html.j2"
+    ).is_file()
     monkeypatch.setenv("VOILA", "yes")
     with pytest.raises(InputError, match="VOILA"):
         explore.main()

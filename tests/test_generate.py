@@ -46,12 +46,14 @@ def broken(folder, name, change):
 
 def in_row(change):
     """The same on the parsed row, written back with a fact and a session a line."""
+
     def apply(text):
         row = json.loads(text)
         change(row)
         lines = ",\n".join(files.dumps(f) for f in row["facts"]), ",\n".join(files.dumps(s) for s in row["sessions"])
         rest = ",".join(f"{files.dumps(k)}:{files.dumps(v)}" for k, v in row.items() if k not in ("facts", "sessions"))
         return f'{{{rest},"facts":[\n{lines[0]}\n],"sessions":[\n{lines[1]}\n]}}\n'
+
     return apply
 
 
@@ -68,7 +70,13 @@ def test_v01_is_as_published_and_passes_its_audit():
     assert auditing.audit(personas, edition.parameters) == []
     for persona in personas:
         counts = g.describe(persona)
-        assert counts["sessions"] == 30 and counts["changes"] == 10 and counts["partial"] >= 4 and counts["forgets"] == 4 and counts["near_misses"] >= 6
+        assert (
+            counts["sessions"] == 30
+            and counts["changes"] == 10
+            and counts["partial"] >= 4
+            and counts["forgets"] == 4
+            and counts["near_misses"] >= 6
+        )
         assert {f.forget_kind for f in persona.facts if f.forget} == set(template.FORGET_KINDS)
         assert 0.75 <= counts["keep_all_noise"] <= 0.90 and 8 <= counts["keep_all_compression"] <= 16, counts
 
@@ -84,7 +92,9 @@ def test_v01_is_what_seed_1_gives():
 
 def test_same_seed_same_bytes(made, tmp_path):
     g.write_edition(tmp_path / "small", 5, 4)
-    assert {p.name: p.read_bytes() for p in made.iterdir()} == {p.name: p.read_bytes() for p in (tmp_path / "small").iterdir()}
+    assert {p.name: p.read_bytes() for p in made.iterdir()} == {
+        p.name: p.read_bytes() for p in (tmp_path / "small").iterdir()
+    }
     g.write_edition(tmp_path / "small", 5, 4)  # writing it again is no change
 
 
@@ -118,20 +128,30 @@ def test_a_partial_change_names_only_its_part_and_asks_for_it():
             old, new = (v.surface.values for v in fact.versions)
             changed = [i for i in range(len(new)) if old[i] != new[i]]
             assert len(changed) == 1 and len(new) > 1
-            assert set(new[changed[0]]) <= set(fact.question.accepted) and set(old[changed[0]]) == set(fact.question.stale)
+            assert set(new[changed[0]]) <= set(fact.question.accepted) and set(old[changed[0]]) == set(
+                fact.question.stale
+            )
 
 
 def test_thousand_personas_do_not_read_alike():
     """No two of twenty personas share as much as a quarter of their utterances."""
-    texts = [{t.text for s in g.make_persona(9, f"{lang}-{i:02d}").sessions for t in s.turns if t.role == "user"} for lang in ("en", "ja") for i in range(1, 11)]
-    assert max(len(a & b) / min(len(a), len(b)) for i, a in enumerate(texts) for b in texts[i + 1:]) < 0.25
+    texts = [
+        {t.text for s in g.make_persona(9, f"{lang}-{i:02d}").sessions for t in s.turns if t.role == "user"}
+        for lang in ("en", "ja")
+        for i in range(1, 11)
+    ]
+    assert max(len(a & b) / min(len(a), len(b)) for i, a in enumerate(texts) for b in texts[i + 1 :]) < 0.25
 
 
 def test_dataset_of_100_is_made_twice_alike(tmp_path):
     """Also in a process with another hash seed, time zone and locale."""
     first, second = g.make_dataset(7, 100, tmp_path / "a" / "x"), tmp_path / "b" / "x"
     code = "import sys; from kiokulab.kioku.generate import make_dataset; make_dataset(7, 100, sys.argv[1])"
-    subprocess.run([sys.executable, "-c", code, str(second)], check=True, env={**os.environ, "PYTHONHASHSEED": "4711", "TZ": "Asia/Tokyo", "LC_ALL": "C"})
+    subprocess.run(
+        [sys.executable, "-c", code, str(second)],
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "4711", "TZ": "Asia/Tokyo", "LC_ALL": "C"},
+    )
     assert {p.name: p.read_bytes() for p in first.iterdir()} == {p.name: p.read_bytes() for p in second.iterdir()}
     edition, personas = g.load_edition(first)
     assert len(personas) == 100 and edition.audit["faults"] == 0
@@ -188,20 +208,26 @@ def test_bad_date_is_named_with_its_line(edition):
     assert '"id":"s03"' in (edition / "ja-01.json").read_text(encoding="utf-8").splitlines()[line - 1]
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda row: row["sessions"][2].update(date="2024-02-03T10:00:00"), "no time zone"),
-    (lambda row: row["sessions"][2].update(date=row["sessions"][0]["date"]), "not after the session before it"),
-    (lambda row: row["facts"][4].update(id="f04"), "duplicate id: fact f04"),
-    (lambda row: row["sessions"][4].update(id="s04"), "duplicate id: session s04"),
-    (lambda row: row["facts"][4].update(colour="red"), r"facts\.4\.colour: unknown field"),
-    (lambda row: row["facts"][4].update(change="some"), r"facts\.4\.change"),
-    (lambda row: row["facts"][4].pop("question"), r"facts\.4\.question"),
-    (lambda row: row["sessions"][0]["turns"][0].update(states=["f40.1"]), "fact stated before its time: f40.1 in session s01"),
-    (lambda row: row["sessions"][0]["turns"][0].update(states=["f77.1"]), "f77.1, which is not in the ledger"),
-    (lambda row: row["facts"][0]["versions"][0].update(valid_from="s99"), "no session s99"),
-    (lambda row: row["facts"][0].update(forget="s99", forget_kind="restates"), "no session s99"),
-    (lambda row: row["facts"][0].update(versions=[]), "has no version"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda row: row["sessions"][2].update(date="2024-02-03T10:00:00"), "no time zone"),
+        (lambda row: row["sessions"][2].update(date=row["sessions"][0]["date"]), "not after the session before it"),
+        (lambda row: row["facts"][4].update(id="f04"), "duplicate id: fact f04"),
+        (lambda row: row["sessions"][4].update(id="s04"), "duplicate id: session s04"),
+        (lambda row: row["facts"][4].update(colour="red"), r"facts\.4\.colour: unknown field"),
+        (lambda row: row["facts"][4].update(change="some"), r"facts\.4\.change"),
+        (lambda row: row["facts"][4].pop("question"), r"facts\.4\.question"),
+        (
+            lambda row: row["sessions"][0]["turns"][0].update(states=["f40.1"]),
+            "fact stated before its time: f40.1 in session s01",
+        ),
+        (lambda row: row["sessions"][0]["turns"][0].update(states=["f77.1"]), "f77.1, which is not in the ledger"),
+        (lambda row: row["facts"][0]["versions"][0].update(valid_from="s99"), "no session s99"),
+        (lambda row: row["facts"][0].update(forget="s99", forget_kind="restates"), "no session s99"),
+        (lambda row: row["facts"][0].update(versions=[]), "has no version"),
+    ],
+)
 def test_broken_records_are_refused_with_file_and_line(edition, change, message):
     broken(edition, "en-02.json", in_row(change))
     with pytest.raises(InputError, match=rf"en-02\.json:\d+: .*{message}") as caught:
@@ -229,8 +255,13 @@ def test_missing_file_and_path_outside(edition):
 
 
 @settings(deadline=None)
-@given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda x: st.lists(x, max_size=4) | st.dictionaries(st.text(max_size=4), x, max_size=4)),
-       st.data())
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=5),
+        lambda x: st.lists(x, max_size=4) | st.dictionaries(st.text(max_size=4), x, max_size=4),
+    ),
+    st.data(),
+)
 def test_line_of_finds_any_place_in_any_json(value, data):
     loc, inner = [], value
     while isinstance(inner, (list, dict)) and inner:
@@ -263,14 +294,26 @@ def test_a_users_edition_is_audited_before_anything_is_written(edition, tmp_path
 
     def leak(row):
         fact = next(f for f in row["facts"] if f["forget"] and f["forget"] < "s30")
-        row["sessions"][-1]["turns"].append({"role": "user", "text": fact["versions"][0]["text"], "states": [], "kind": "chatter", "of": None})
+        row["sessions"][-1]["turns"].append(
+            {"role": "user", "text": fact["versions"][0]["text"], "states": [], "kind": "chatter", "of": None}
+        )
 
     path = edition / "en-01.json"
     path.write_text(in_row(leak)(path.read_text(encoding="utf-8")), encoding="utf-8")
     with pytest.raises(InputError, match="en-01 s30 turn .*forgotten"):
         g.seal(edition)
-    described = Edition(edition="mine", generator="written", generator_version=0, seed=0, parameters={}, languages=["en", "ja"], audit={}, licence="MIT",
-                        files={p.name: files.sha256_file(p) for p in edition.iterdir()}, reviewed_by_people="")
+    described = Edition(
+        edition="mine",
+        generator="written",
+        generator_version=0,
+        seed=0,
+        parameters={},
+        languages=["en", "ja"],
+        audit={},
+        licence="MIT",
+        files={p.name: files.sha256_file(p) for p in edition.iterdir()},
+        reviewed_by_people="",
+    )
     (edition / "edition.json").write_text(described.model_dump_json(), encoding="utf-8")
     with pytest.raises(InputError, match="en-01 s30 turn .*forgotten"):
         g.run(tmp_path, parameters(edition))
@@ -297,16 +340,21 @@ def test_what_is_shown_is_among_the_forms(language):
     for slot in template.load_vocabulary(language).slots:
         for values in slot.parts.values():
             for value in values:
-                assert all(auditing.any_form(tuple(value.keys), template.texts.normalise(shown)) for shown in value.shown), (slot.id, value.shown)
+                assert all(
+                    auditing.any_form(tuple(value.keys), template.texts.normalise(shown)) for shown in value.shown
+                ), (slot.id, value.shown)
 
 
-@pytest.mark.parametrize(("old", "new", "message"), [
-    ("My dog is called {name}.", "My dog is nice.", r"dog\.name: ledger: \{name\} is missing"),
-    ("We have a dog at home, {name}", "We have a pet at home, {name}", r"dog\.name: say: no anchor"),
-    ("What is my dog called?", "Is my dog called {name}?", r"dog\.name: question\.name: \{name\} has no place"),
-    ("  - id: cat.name", "  - id: dog.name", "dog.name: the id is there twice"),
-    ("We have renamed the dog: {old_name}", "We have <renamed the dog: {old_name}", "unbalanced"),
-])
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("My dog is called {name}.", "My dog is nice.", r"dog\.name: ledger: \{name\} is missing"),
+        ("We have a dog at home, {name}", "We have a pet at home, {name}", r"dog\.name: say: no anchor"),
+        ("What is my dog called?", "Is my dog called {name}?", r"dog\.name: question\.name: \{name\} has no place"),
+        ("  - id: cat.name", "  - id: dog.name", "dog.name: the id is there twice"),
+        ("We have renamed the dog: {old_name}", "We have <renamed the dog: {old_name}", "unbalanced"),
+    ],
+)
 def test_a_vocabulary_that_breaks_a_rule_is_refused_with_its_slot(tmp_path, old, new, message):
     text = (template.FOLDER / "en.yml").read_text(encoding="utf-8")
     assert old in text
@@ -315,10 +363,22 @@ def test_a_vocabulary_that_breaks_a_rule_is_refused_with_its_slot(tmp_path, old,
         template.read_vocabulary(tmp_path / "en.yml")
 
 
-@pytest.mark.parametrize(("form", "text", "found"), [
-    ("ann", "annual", False), ("6 pm", "at 6 pm.", True), ("at 6", "at 6:30", False), ("6時", "午後6時半", False), ("6時", "午後6時から", True),
-    ("8時", "18時", False), ("五日", "十五日", False), ("son", "my son's", True), ("son", "reason", False), ("£850", "£850,", True), ("£850", "£8500", False),
-])
+@pytest.mark.parametrize(
+    ("form", "text", "found"),
+    [
+        ("ann", "annual", False),
+        ("6 pm", "at 6 pm.", True),
+        ("at 6", "at 6:30", False),
+        ("6時", "午後6時半", False),
+        ("6時", "午後6時から", True),
+        ("8時", "18時", False),
+        ("五日", "十五日", False),
+        ("son", "my son's", True),
+        ("son", "reason", False),
+        ("£850", "£850,", True),
+        ("£850", "£8500", False),
+    ],
+)
 def test_a_form_is_found_as_a_word_of_its_own(form, text, found):
     assert template.holds(form, text) is found
 

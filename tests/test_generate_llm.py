@@ -22,7 +22,19 @@ def make(tmp_path, monkeypatch):
     monkeypatch.delenv("KIOKULAB_METER", raising=False)
 
     def start(server, **changes):
-        return generate_llm.run(tmp_path / "edition", "writer", **{"seed": 7, "personas": 2, "endpoint": server.url, "budget_usd": 1.0, "grader": "reader", "sizes": SIZES, **changes}), tmp_path / "edition"
+        return generate_llm.run(
+            tmp_path / "edition",
+            "writer",
+            **{
+                "seed": 7,
+                "personas": 2,
+                "endpoint": server.url,
+                "budget_usd": 1.0,
+                "grader": "reader",
+                "sizes": SIZES,
+                **changes,
+            },
+        ), tmp_path / "edition"
 
     return start
 
@@ -34,14 +46,25 @@ def test_an_edition_is_written_audited_read_by_a_second_model_and_can_be_loaded(
         delivered = sum(row["delivered"] for row in server.account)
     assert delivered == 2 * (1 + 5 + 1 + 5) and not made.not_made and not made.unread
     edition, personas = generate.load_edition(folder)
-    assert [persona.id for persona in personas] == ["en-01", "ja-01"] and edition.generator == "llm:writer" and edition.seed == 7
+    assert (
+        [persona.id for persona in personas] == ["en-01", "ja-01"]
+        and edition.generator == "llm:writer"
+        and edition.seed == 7
+    )
     assert not audit.audit(personas, SIZES) and edition.audit["faults"] == 0
     assert edition.parameters["prompts"] == prompts(GENERATING) and len(edition.parameters["prompts"]) == 4
     check = edition.audit["second_check"]
-    assert check["model"] == "reader" and check["sessions"] == 10 and [(row["persona"], row["session"], row["problem"]) for row in check["findings"]] == [
-        ("en-01", "s02", "unclear_whose"), ("ja-01", "s02", "unclear_whose")]
+    assert (
+        check["model"] == "reader"
+        and check["sessions"] == 10
+        and [(row["persona"], row["session"], row["problem"]) for row in check["findings"]]
+        == [("en-01", "s02", "unclear_whose"), ("ja-01", "s02", "unclear_whose")]
+    )
     assert sum(turn.kind == "near_miss" for session in personas[0].sessions for turn in session.turns) == 2
-    with FaultServer(reply=toy_generator.reply()).running() as server, pytest.raises(InputError, match="holds an edition"):
+    with (
+        FaultServer(reply=toy_generator.reply()).running() as server,
+        pytest.raises(InputError, match="holds an edition"),
+    ):
         make(server)
 
 
@@ -55,7 +78,9 @@ def session_that_states_nothing(kind, task, made, again):
 
 def question_that_gives_it_away(kind, task, made, again):
     if kind == "questions" and not again:
-        made["questions"][0]["question"] = f"Is it {task['facts'][0]['parts'][0][0]}, and {task['facts'][0]['parts'][1][0]}?"
+        made["questions"][0]["question"] = (
+            f"Is it {task['facts'][0]['parts'][0][0]}, and {task['facts'][0]['parts'][1][0]}?"
+        )
     return made
 
 
@@ -63,7 +88,9 @@ def reply_in_prose(kind, task, made, again):
     return made if again else "Of course! " + json.dumps(made, ensure_ascii=False)
 
 
-@pytest.mark.parametrize("spoil", [ledger_with_a_changed_number, session_that_states_nothing, question_that_gives_it_away, reply_in_prose])
+@pytest.mark.parametrize(
+    "spoil", [ledger_with_a_changed_number, session_that_states_nothing, question_that_gives_it_away, reply_in_prose]
+)
 def test_a_faulty_reply_is_mended_once(make, spoil):
     with FaultServer(reply=toy_generator.reply(spoil)).running() as server:
         made, folder = make(server, personas=1)
@@ -71,7 +98,9 @@ def test_a_faulty_reply_is_mended_once(make, spoil):
     assert not made.not_made and not audit.audit(generate.load_edition(folder)[1], SIZES)
 
 
-@pytest.mark.parametrize("spoil", [ledger_with_a_changed_number, session_that_states_nothing, question_that_gives_it_away])
+@pytest.mark.parametrize(
+    "spoil", [ledger_with_a_changed_number, session_that_states_nothing, question_that_gives_it_away]
+)
 def test_a_reply_that_stays_faulty_ends_its_persona_and_no_other(make, spoil):
     def always(kind, task, made, again):
         return spoil(kind, task, made, False) if task["language"] == "ja" else made
@@ -83,16 +112,39 @@ def test_a_reply_that_stays_faulty_ends_its_persona_and_no_other(make, spoil):
     assert [persona.id for persona in personas] == ["en-01"] and edition.parameters["not_made"] == made.not_made
 
 
-@pytest.mark.parametrize("fault", sorted(set(FAULTS) - {"ok", "echo_key", "slow_first_byte", "stalled", "duplicate", "code_fence", "usage_missing", "cached_tokens", "cost_missing"}))
+@pytest.mark.parametrize(
+    "fault",
+    sorted(
+        set(FAULTS)
+        - {
+            "ok",
+            "echo_key",
+            "slow_first_byte",
+            "stalled",
+            "duplicate",
+            "code_fence",
+            "usage_missing",
+            "cached_tokens",
+            "cost_missing",
+        }
+    ),
+)
 def test_a_second_check_that_gives_no_answer_is_a_session_not_read(make, fault, monkeypatch):
-    monkeypatch.setattr(generate_llm.meter, "Opening", lambda *a, _of=generate_llm.meter.Opening, **k: _of(*a, backoff_s=0.01, attempts=2, **k))
+    monkeypatch.setattr(
+        generate_llm.meter,
+        "Opening",
+        lambda *a, _of=generate_llm.meter.Opening, **k: _of(*a, backoff_s=0.01, attempts=2, **k),
+    )
 
     def script(number, body):
         return fault if body["model"] == "reader" and "session s03," in body["messages"][1]["content"] else "ok"
 
     with FaultServer(script, reply=toy_generator.reply()).running() as server:
         made, folder = make(server, personas=1)
-    assert list(made.unread) == ["en-01 s03"] and generate.load_edition(folder)[0].audit["second_check"]["not_read"] == made.unread
+    assert (
+        list(made.unread) == ["en-01 s03"]
+        and generate.load_edition(folder)[0].audit["second_check"]["not_read"] == made.unread
+    )
 
 
 def test_a_cap_stops_without_an_edition_and_a_higher_one_goes_on_without_paying_twice(make):

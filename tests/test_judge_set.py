@@ -48,7 +48,9 @@ def test_schema(rows):
     for row in rows:
         where = row["id"]
         assert {"id", "half", "language", "kind", "version", "sentence", "label"} <= set(row), where
-        assert row["half"] in ("dev", "scored") and row["kind"] in KINDS and row["label"] in ("held", "partial", "absent"), where
+        assert (
+            row["half"] in ("dev", "scored") and row["kind"] in KINDS and row["label"] in ("held", "partial", "absent")
+        ), where
         version = row["version"]
         assert set(version) == VERSION | {"slot", "question", "other_versions"}, where
         question = version["question"]

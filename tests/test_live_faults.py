@@ -20,7 +20,13 @@ from kiokulab.files import read_jsonl
 
 SAMPLE = ("503", "duplicate", "correct_false")
 HARMLESS = {"slow_first_byte", "duplicate", "code_fence", "usage_missing", "cached_tokens", "cost_missing", "ok"}
-NOT_RETRIED = {"redirect", "refusal", "content_filter", "truncated_json"}  # a first reply that is one of these is the last
+# a first reply that is one of these is the last
+NOT_RETRIED = {
+    "redirect",
+    "refusal",
+    "content_filter",
+    "truncated_json",
+}
 WIDE = ("--concurrency", "32")
 
 
@@ -51,7 +57,9 @@ def test_a_live_run_with_this_fault_at_every_third_call(kit, baseline, tmp_path,
         folder = kit.folder()
         total = calls.totals([folder / "judge-calls.sqlite"])
         assert sum(row["fault"] == fault for row in server.account) > 40
-        assert total["attempts"] == len(server.account) and total["billed"] == sum((row["cost"] or 0 for row in server.account), Decimal(0))
+        assert total["attempts"] == len(server.account) and total["billed"] == sum(
+            (row["cost"] or 0 for row in server.account), Decimal(0)
+        )
         assert total["unbilled"] == sum(row["cost"] is None for row in server.account)
         for name in ("prompt_tokens", "completion_tokens"):
             assert total[name] == sum(row[name] or 0 for row in server.account)
@@ -67,7 +75,12 @@ def test_a_live_run_with_this_fault_at_every_third_call(kit, baseline, tmp_path,
         assert not lost, (fault, lost[:3])
     metrics = json.loads((folder / "metrics.json").read_bytes())["metrics"]
     if any(row["kind"] == "version" for row in lost):
-        assert metrics["recall"]["not_judged"] + metrics["old_version_kept"]["not_judged"] + metrics["forget_violation"]["not_judged"] > 0
+        assert (
+            metrics["recall"]["not_judged"]
+            + metrics["old_version_kept"]["not_judged"]
+            + metrics["forget_violation"]["not_judged"]
+            > 0
+        )
 
 
 def test_a_refused_key_ends_with_3_names_the_key_and_does_not_tell_it(kit):  # noqa: F811
@@ -80,7 +93,11 @@ def test_a_refused_key_ends_with_3_names_the_key_and_does_not_tell_it(kit):  # n
 def test_a_cap_ends_with_4_within_one_call_names_what_was_not_run_and_a_higher_one_goes_on(kit):  # noqa: F811
     with FaultServer(reply=toy_model.reply).running() as server:
         stopped = kit.live(server, "--budget-usd", str(COST * 30))
-        assert stopped.returncode == 4 and "not run: 1 of 1 units: en-01/raw" in stopped.stderr and "No figure is claimed" in stopped.stderr, stopped.stderr
+        assert (
+            stopped.returncode == 4
+            and "not run: 1 of 1 units: en-01/raw" in stopped.stderr
+            and "No figure is claimed" in stopped.stderr
+        ), stopped.stderr
         assert COST * 30 <= server.billed() <= COST * 31
         receipt = receipts.read_receipt(kit.folder())
         assert receipt.status == "stopped" and not (kit.folder() / "metrics.json").exists()
@@ -99,10 +116,14 @@ def test_a_cap_ends_with_4_within_one_call_names_what_was_not_run_and_a_higher_o
         assert not asked(server.account[:paid]) & asked(server.account[paid:]), "a paid call was made again"
         assert not answered & asked(server.account[killed:]), "a call that was answered before the kill was made again"
         recorded = calls.totals([kit.folder() / "judge-calls.sqlite"])["attempts"]
-        assert len(server.account) - 8 <= recorded <= len(server.account)  # those under way when it was killed were paid and heard by nobody
+        # those under way when it was killed were paid and heard by nobody
+        assert len(server.account) - 8 <= recorded <= len(server.account)
 
 
-@pytest.mark.skipif(os.environ.get("KIOKULAB_TEST_FAULTS") != "all", reason="three minutes; the step alone is tested in test_live_run. KIOKULAB_TEST_FAULTS=all runs it")
+@pytest.mark.skipif(
+    os.environ.get("KIOKULAB_TEST_FAULTS") != "all",
+    reason="three minutes; the step alone is tested in test_live_run. KIOKULAB_TEST_FAULTS=all runs it",
+)
 def test_an_endpoint_that_goes_away_in_the_middle_ends_with_5_and_the_command_goes_on_when_it_is_back(kit):  # noqa: F811
     server = FaultServer(reply=toy_model.reply, delay_s=0.05)
     with server.running():
@@ -113,22 +134,33 @@ def test_an_endpoint_that_goes_away_in_the_middle_ends_with_5_and_the_command_go
         assert started.poll() is None
     assert started.wait(180) == 5  # minutes, and not hours
     receipt = receipts.read_receipt(kit.folder())
-    assert receipt.status == "failed" and "cannot be reached" in receipt.reason and not (kit.folder() / "judgements.jsonl").exists()
+    assert (
+        receipt.status == "failed"
+        and "cannot be reached" in receipt.reason
+        and not (kit.folder() / "judgements.jsonl").exists()
+    )
     with server.running():
         done = kit.live(server, *WIDE, "--budget-usd", "5")
     assert done.returncode == 0, done.stderr
-    assert all(row["verdict"] != "not_judged" for row in read_jsonl(kit.folder() / "judgements.jsonl") if row["kind"] in ("version", "answer"))
+    assert all(
+        row["verdict"] != "not_judged"
+        for row in read_jsonl(kit.folder() / "judgements.jsonl")
+        if row["kind"] in ("version", "answer")
+    )
     receipts.verify(kit.folder())
 
 
-@pytest.mark.skipif(os.environ.get("KIOKULAB_TEST_FAULTS") != "all", reason="two minutes. KIOKULAB_TEST_FAULTS=all runs it")
+@pytest.mark.skipif(
+    os.environ.get("KIOKULAB_TEST_FAULTS") != "all", reason="two minutes. KIOKULAB_TEST_FAULTS=all runs it"
+)
 def test_a_run_that_is_killed_after_its_endpoint_was_given_up_goes_on_and_asks_nothing_again(kit):  # noqa: F811
     server = FaultServer(reply=toy_model.reply)
     server.script = lambda number, body: "reset" if number > 30 else "ok"
     with server.running():
         started = kit.live(server, "--budget-usd", "5", wait=False)
         until = time.monotonic() + 300
-        while len(server.account) < 30 + 5 * 5 and time.monotonic() < until and started.poll() is None:  # five calls of five attempts
+        # five calls of five attempts
+        while len(server.account) < 30 + 5 * 5 and time.monotonic() < until and started.poll() is None:
             time.sleep(0.01)
         assert started.poll() is None
         answered, killed = kill(started, kit.outputs), len(server.account)
@@ -137,5 +169,9 @@ def test_a_run_that_is_killed_after_its_endpoint_was_given_up_goes_on_and_asks_n
         done = kit.live(server, *WIDE, "--budget-usd", "5")
         assert done.returncode == 0, done.stderr
         assert not answered & asked(server.account[killed:])
-    assert all(row["verdict"] != "not_judged" for row in read_jsonl(kit.folder() / "judgements.jsonl") if row["kind"] in ("version", "answer"))
+    assert all(
+        row["verdict"] != "not_judged"
+        for row in read_jsonl(kit.folder() / "judgements.jsonl")
+        if row["kind"] in ("version", "answer")
+    )
     receipts.verify(kit.folder())

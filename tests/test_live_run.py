@@ -29,7 +29,18 @@ from kiokulab.params import KiokuParams
 SET = judge.judge_set()
 KEY = "sk-fake-live-0123456789abcdefghij"
 MODELS = {"judge": "llm:toy", "answerer": "llm:toy", "grader": "llm:toy"}
-RETRIED = ("429", "429_plain", "500", "503", "reset", "slow_first_byte", "stalled", "cut_body", "error_in_200", "not_an_object")
+RETRIED = (
+    "429",
+    "429_plain",
+    "500",
+    "503",
+    "reset",
+    "slow_first_byte",
+    "stalled",
+    "cut_body",
+    "error_in_200",
+    "not_an_object",
+)
 
 
 # --- step 3 alone, each fault in turn ---------------------------------------------------------------------------
@@ -52,13 +63,25 @@ def judged(ingested, tmp_path, monkeypatch):
     monkeypatch.setenv("KIOKULAB_API_KEY", KEY)
     monkeypatch.delenv("KIOKULAB_METER", raising=False)
     monkeypatch.setattr(judge, "judge_set", lambda: tmp_path / "no-set")
-    monkeypatch.setattr(metering.meter, "Opening", functools.partial(metering.meter.Opening, backoff_s=0.01, read_s=0.6, attempts=3))
+    monkeypatch.setattr(
+        metering.meter, "Opening", functools.partial(metering.meter.Opening, backoff_s=0.01, read_s=0.6, attempts=3)
+    )
 
     def run(server, **parameters):
         folder = tmp_path / "run"
         if not folder.exists():
             shutil.copytree(ingested, folder)
-        params = KiokuParams(**{"embedder": "hash", "personas": 1, "endpoint": server.url, "budget_usd": 5.0, "concurrency": 4, **MODELS, **parameters})
+        params = KiokuParams(
+            **{
+                "embedder": "hash",
+                "personas": 1,
+                "endpoint": server.url,
+                "budget_usd": 5.0,
+                "concurrency": 4,
+                **MODELS,
+                **parameters,
+            }
+        )
         judge.run(folder, params)
         return read_jsonl(folder / "judgements.jsonl")
 
@@ -91,7 +114,9 @@ def account_fits(server, folder):
     """Attempts, tokens and dollars are the server's own. What came after the meter had given up waiting is unknown, not zero."""
     total = calls.totals([folder / "units" / "3-judge" / "calls.sqlite"])
     heard = [row for row in server.account if row["fault"] != "slow_first_byte"]
-    assert total["attempts"] == len(server.account) and total["billed"] == sum((row["cost"] or 0 for row in heard), Decimal(0))
+    assert total["attempts"] == len(server.account) and total["billed"] == sum(
+        (row["cost"] or 0 for row in heard), Decimal(0)
+    )
     assert total["unbilled"] == sum(row["cost"] is None for row in heard) + len(server.account) - len(heard)
     for name in ("prompt_tokens", "completion_tokens"):
         assert total[name] == sum(row[name] or 0 for row in heard)
@@ -105,7 +130,9 @@ def test_the_played_model_judges_at_all(baseline):
 @pytest.mark.parametrize("fault", RETRIED)
 def test_a_fault_of_the_wire_moves_no_verdict(judged, baseline, fault):
     seen = once_each(fault)
-    with FaultServer(lambda n, body: seen(n, body) if n % 4 == 0 else "ok", reply=toy_model.reply, slow_s=1.5).running() as server:
+    with FaultServer(
+        lambda n, body: seen(n, body) if n % 4 == 0 else "ok", reply=toy_model.reply, slow_s=1.5
+    ).running() as server:
         rows = judged(server)
         assert [verdict_of(row) for row in rows] == [verdict_of(row) for row in baseline]
         account_fits(server, judged.folder)
@@ -152,7 +179,10 @@ def test_a_cap_in_the_middle_claims_nothing_and_a_higher_one_goes_on(judged, bas
 
 
 def test_a_refused_key_stops_the_step_and_is_nowhere(judged):
-    with FaultServer("echo_key", reply=toy_model.reply).running() as server, pytest.raises(Exception, match="refuses the key"):
+    with (
+        FaultServer("echo_key", reply=toy_model.reply).running() as server,
+        pytest.raises(Exception, match="refuses the key"),
+    ):
         judged(server)
     everything = b"".join(path.read_bytes() for path in judged.folder.rglob("*") if path.is_file())
     assert KEY.encode() not in everything
@@ -177,15 +207,43 @@ def kit(tmp_path):
         known = {name: value for name, value in known.items() if value is not None and name != "KIOKULAB_METER"}
         line = [*before, sys.executable, "-m", "kiokulab", *arguments]
         if not wait:
-            return subprocess.Popen(line, env=known, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+            return subprocess.Popen(
+                line,
+                env=known,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         return subprocess.run(line, capture_output=True, text=True, timeout=900, env=known, stdin=subprocess.DEVNULL)
 
     def live(server, *more, **options):
-        few = ["--personas", "1", "--embedder", "hash", "--bootstrap", "50", "--jobs", "2", "--judge", "llm:toy", "--answerer", "llm:toy", "--grader", "llm:toy", "--judge-set-pairs", "40"]
+        few = [
+            "--personas",
+            "1",
+            "--embedder",
+            "hash",
+            "--bootstrap",
+            "50",
+            "--jobs",
+            "2",
+            "--judge",
+            "llm:toy",
+            "--answerer",
+            "llm:toy",
+            "--grader",
+            "llm:toy",
+            "--judge-set-pairs",
+            "40",
+        ]
         return command("run", "kioku", "--system", "store-everything", "--endpoint", server.url, *few, *more, **options)
 
     command.outputs, command.live = tmp_path / "outputs", live
-    command.folder = lambda: next(path for path in sorted((tmp_path / "outputs").glob("kioku/*/store-everything/*")) if (path / "receipt.json").is_file())
+    command.folder = lambda: next(
+        path
+        for path in sorted((tmp_path / "outputs").glob("kioku/*/store-everything/*"))
+        if (path / "receipt.json").is_file()
+    )
     return command
 
 
@@ -207,22 +265,48 @@ def test_a_live_run_is_killed_goes_on_is_replayed_without_key_and_network_and_ju
         assert not answered & asked(server.account[before:])
         folder = kit.folder()
         receipt = receipts.verify(folder)
-        assert receipt.cost.calls and receipt.versions.models == ["toy-2026"] and set(receipt.cost.prompts) and not receipt.cost.plumbing
-        assert Decimal(receipt.cost.billed_usd) == calls.totals([folder / "units" / "3-judge" / "calls.sqlite"])["billed"] <= server.billed()
+        assert (
+            receipt.cost.calls
+            and receipt.versions.models == ["toy-2026"]
+            and set(receipt.cost.prompts)
+            and not receipt.cost.plumbing
+        )
+        assert (
+            Decimal(receipt.cost.billed_usd)
+            == calls.totals([folder / "units" / "3-judge" / "calls.sqlite"])["billed"]
+            <= server.billed()
+        )
         count = len(server.account)
 
-    replayed = kit("replay", str(folder), before=NO_NETWORK if network_can_be_cut_off() else (), KIOKULAB_API_KEY=None)  # the server is gone, and so is the key
+    # the server is gone, and so is the key
+    replayed = kit("replay", str(folder), before=NO_NETWORK if network_can_be_cut_off() else (), KIOKULAB_API_KEY=None)
     assert replayed.returncode == 0 and "byte for byte" in replayed.stdout, replayed.stderr
     assert len(server.account) == count
 
     # by rules, with the same model as answerer and grader: nobody is there any more to ask, and nobody needs to be asked
     again = kit("judge", str(folder), "--judge", "rules", "--budget-usd", "1", "--jobs", "2")
     assert again.returncode == 0, again.stderr
-    sibling = next(path.parent for path in (tmp_path / "outputs").glob("kioku/*/store-everything/*/receipt.json") if path.parent != folder)
+    sibling = next(
+        path.parent
+        for path in (tmp_path / "outputs").glob("kioku/*/store-everything/*/receipt.json")
+        if path.parent != folder
+    )
     made = receipts.verify(sibling)
     assert made.parent == f"store-everything/{folder.name}" and made.judge["name"] == "rules"
-    assert made.cost.calls == 0 and made.cost.billed_usd == "0" and "were paid there" in made.cost.note and made.versions.models == ["toy-2026"]
-    answers = [[(row["fact"], row["answer"], row["verdict"]) for row in read_jsonl(run / "judgements.jsonl") if row["kind"] == "answer"] for run in (folder, sibling)]
+    assert (
+        made.cost.calls == 0
+        and made.cost.billed_usd == "0"
+        and "were paid there" in made.cost.note
+        and made.versions.models == ["toy-2026"]
+    )
+    answers = [
+        [
+            (row["fact"], row["answer"], row["verdict"])
+            for row in read_jsonl(run / "judgements.jsonl")
+            if row["kind"] == "answer"
+        ]
+        for run in (folder, sibling)
+    ]
     assert answers[0] == answers[1] and len(answers[0]) == 40
     assert (sibling / "memories.jsonl").read_bytes() == (folder / "memories.jsonl").read_bytes()
 
@@ -247,7 +331,11 @@ def kill(started, outputs):
     started.wait()
     time.sleep(1)
     record = next(outputs.glob("kioku/*/*/*/units/3-judge/calls.sqlite"))
-    return {bytes(calls.bodies(record, row)["request"]) for row in calls.rows(record) if row["final"] and row["status"] == 200}
+    return {
+        bytes(calls.bodies(record, row)["request"])
+        for row in calls.rows(record)
+        if row["final"] and row["status"] == 200
+    }
 
 
 def asked(account):
@@ -260,12 +348,20 @@ NO_NETWORK = ("unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo
 
 
 def network_can_be_cut_off():
-    return bool(shutil.which("unshare") and shutil.which("ip")) and subprocess.run([*NO_NETWORK, "true"], capture_output=True).returncode == 0
+    return (
+        bool(shutil.which("unshare") and shutil.which("ip"))
+        and subprocess.run([*NO_NETWORK, "true"], capture_output=True).returncode == 0
+    )
 
 
-@pytest.mark.skipif(not network_can_be_cut_off(), reason="this machine gives no network namespace (unshare --net): the replay is then tested with the server gone alone")
+@pytest.mark.skipif(
+    not network_can_be_cut_off(),
+    reason="this machine gives no network namespace (unshare --net): the replay is then tested with the server gone alone",
+)
 def test_where_the_network_is_cut_off_there_is_a_loopback_and_nothing_else():
-    seen = subprocess.run([*NO_NETWORK, "ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines()
+    seen = subprocess.run(
+        [*NO_NETWORK, "ip", "-o", "link"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert len(seen) == 1 and " lo: " in seen[0] and "UP" in seen[0]
 
 
@@ -277,11 +373,16 @@ def damage(record):
     import zstandard
 
     with sqlite3.connect(record) as database:
-        sha, role = database.execute("select request, role from calls where role = 'judge' and unit = 'en-01/raw' limit 1").fetchone()
+        sha, role = database.execute(
+            "select request, role from calls where role = 'judge' and unit = 'en-01/raw' limit 1"
+        ).fetchone()
         body = calls.body(database, sha).replace(b"You compare a ledger", b"You compare a Ledger")
         new = hashlib.sha256(body).hexdigest()
         database.execute("insert into bodies values (?, ?)", (new, zstandard.compress(body)))
-        database.execute("update calls set request = ?, key = ? where request = ?", (new, calls.key_of("chat/completions", json.loads(body)), sha))
+        database.execute(
+            "update calls set request = ?, key = ? where request = ?",
+            (new, calls.key_of("chat/completions", json.loads(body)), sha),
+        )
 
 
 def look_for_key(parent):
@@ -320,7 +421,9 @@ def test_an_endpoint_that_goes_away_ends_the_step_scores_nothing_and_the_step_go
         judged(server, concurrency=1)
     asked = len(server.account)
     assert asked <= 3 + 5 * 3  # five calls of three attempts, and then nobody was asked any more
-    assert not (judged.folder / "judgements.jsonl").exists() and not list((judged.folder / "units" / "3-judge").glob("*raw.json"))
+    assert not (judged.folder / "judgements.jsonl").exists() and not list(
+        (judged.folder / "units" / "3-judge").glob("*raw.json")
+    )
     server.script = "ok"
     with server.running():
         rows = judged(server, concurrency=1)
@@ -349,16 +452,30 @@ def test_a_closed_port_is_given_up_and_tried_again_after_a_while(tmp_path):
         pass
 
     async def story(path):
-        opening = metering.meter.Opening("r", str(path), "live", upstream=server.url, models=["m"], attempts=2, backoff_s=0.0)
+        opening = metering.meter.Opening(
+            "r", str(path), "live", upstream=server.url, models=["m"], attempts=2, backoff_s=0.0
+        )
         run = metering.meter.MeteredRun(opening, None, {}, None)
 
         async def ask(n):
-            return await run.ask("chat/completions", f"u{n}", "judge", json.dumps({"model": "m", "messages": [{"role": "user", "content": str(n)}]}).encode())
+            return await run.ask(
+                "chat/completions",
+                f"u{n}",
+                "judge",
+                json.dumps({"model": "m", "messages": [{"role": "user", "content": str(n)}]}).encode(),
+            )
 
         assert [(await ask(n))[0] for n in range(5)] == [502] * 5 and run.down
         with pytest.raises(metering.meter.Refused) as refused:
             await ask(6)
-        assert (refused.value.status, refused.value.kind) == (503, "upstream_down") and run.status()["lost"] == ["u0", "u1", "u2", "u3", "u4", "u6"]
+        assert (refused.value.status, refused.value.kind) == (503, "upstream_down") and run.status()["lost"] == [
+            "u0",
+            "u1",
+            "u2",
+            "u3",
+            "u4",
+            "u6",
+        ]
         run._down_until = 0.0
         assert (await ask(7))[0] == 502  # it was let through, once, and found nobody
         with pytest.raises(metering.meter.Refused):

@@ -39,8 +39,16 @@ def model(server, tmp_path, monkeypatch):
     @contextlib.contextmanager
     def open_(script="ok", **changes):
         server.script = script
-        options = {"run": "r", "record": str(tmp_path / "calls.sqlite"), "mode": "live", "upstream": server.url, "models": ["m"], "attempts": 2,
-                   "backoff_s": 0.01, "read_s": 0.5} | changes
+        options = {
+            "run": "r",
+            "record": str(tmp_path / "calls.sqlite"),
+            "mode": "live",
+            "upstream": server.url,
+            "models": ["m"],
+            "attempts": 2,
+            "backoff_s": 0.01,
+            "read_s": 0.5,
+        } | changes
         with meter.session(meter.Opening(**options)) as session:
             made = llm.Model("m", lambda role: session.endpoint("en-01/raw", role))
             yield made
@@ -55,11 +63,35 @@ def test_one_object_bare_or_fenced_is_read(text):
     assert llm.read_reply(text, Verdict).correct is True
 
 
-@pytest.mark.parametrize("text", [
-    '{"correct": "false"}', '{"correct": 0}', '{"correct": null}', "{}", '{"correct": true, "also": 1}', '{"correct": true, "correct": false}', "INCORRECT", "yesterday",
-    "いいえ", "true", "null", "[true]", '[{"correct": true}]', f"{GOOD}{GOOD}", f"{GOOD}\n{GOOD}", f"Sure: {GOOD}", f"{GOOD} I am sure.", f"Sure:\n```json\n{GOOD}\n```",
-    f"```json\n{GOOD}\n```\n```json\n{GOOD}\n```", '{"correct": NaN}', '{"correct": tru', "{" * 100_000, '{"a":' * 5000, "",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"correct": "false"}',
+        '{"correct": 0}',
+        '{"correct": null}',
+        "{}",
+        '{"correct": true, "also": 1}',
+        '{"correct": true, "correct": false}',
+        "INCORRECT",
+        "yesterday",
+        "いいえ",
+        "true",
+        "null",
+        "[true]",
+        '[{"correct": true}]',
+        f"{GOOD}{GOOD}",
+        f"{GOOD}\n{GOOD}",
+        f"Sure: {GOOD}",
+        f"{GOOD} I am sure.",
+        f"Sure:\n```json\n{GOOD}\n```",
+        f"```json\n{GOOD}\n```\n```json\n{GOOD}\n```",
+        '{"correct": NaN}',
+        '{"correct": tru',
+        "{" * 100_000,
+        '{"a":' * 5000,
+        "",
+    ],
+)
 def test_anything_else_is_not_a_reply(text):
     with pytest.raises(ValueError):
         llm.read_reply(text, Verdict)
@@ -71,18 +103,31 @@ def test_no_text_is_taken_for_a_verdict_that_does_not_say_it(text):
         found = llm.read_reply(text, Verdict)
     except ValueError:
         return
-    assert json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")) == {"correct": found.correct}
+    assert json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")) == {
+        "correct": found.correct
+    }
 
 
 def test_a_good_reply_is_one_call(model, server):
     with model() as one:
         assert one.ask("judge", ASK, Verdict) == Verdict(correct=True)
     body = server.account[0]["body"]
-    assert len(server.account) == 1 and body["temperature"] == 0 and body["response_format"]["json_schema"]["strict"] is True
-    assert body["response_format"]["json_schema"]["schema"] == {"type": "object", "properties": {"correct": {"type": "boolean"}}, "required": ["correct"], "additionalProperties": False}
+    assert (
+        len(server.account) == 1
+        and body["temperature"] == 0
+        and body["response_format"]["json_schema"]["strict"] is True
+    )
+    assert body["response_format"]["json_schema"]["schema"] == {
+        "type": "object",
+        "properties": {"correct": {"type": "boolean"}},
+        "required": ["correct"],
+        "additionalProperties": False,
+    }
 
 
-@pytest.mark.parametrize("fault", ["prose", "two_objects", "wrong_schema", "incorrect_word", "yesterday", "iie", "correct_false"])
+@pytest.mark.parametrize(
+    "fault", ["prose", "two_objects", "wrong_schema", "incorrect_word", "yesterday", "iie", "correct_false"]
+)
 def test_one_repair_is_asked_for_with_the_fault_named(model, server, fault):
     with model([fault]) as one:
         assert one.ask("judge", ASK, Verdict).correct is True
@@ -90,12 +135,28 @@ def test_one_repair_is_asked_for_with_the_fault_named(model, server, fault):
     assert second[0] == first[0] and second[1]["role"] == "assistant" and "cannot be used" in second[2]["content"]
 
 
-@pytest.mark.parametrize(("fault", "kind", "asked"), [
-    ("prose", "bad_json", 2), ("two_objects", "bad_json", 2), ("wrong_schema", "bad_json", 2), ("incorrect_word", "bad_json", 2), ("yesterday", "bad_json", 2),
-    ("iie", "bad_json", 2), ("correct_false", "bad_json", 2), ("empty", "empty", 2), ("content_null", "empty", 2), ("refusal", "refusal", 1),
-    ("content_filter", "filtered", 1), ("truncated_json", "truncated", 1), ("429", "rate_limit", 2), ("500", "error", 2), ("reset", "connection", 2),
-    ("stalled", "timeout", 2), ("cut_body", "connection", 2),
-])
+@pytest.mark.parametrize(
+    ("fault", "kind", "asked"),
+    [
+        ("prose", "bad_json", 2),
+        ("two_objects", "bad_json", 2),
+        ("wrong_schema", "bad_json", 2),
+        ("incorrect_word", "bad_json", 2),
+        ("yesterday", "bad_json", 2),
+        ("iie", "bad_json", 2),
+        ("correct_false", "bad_json", 2),
+        ("empty", "empty", 2),
+        ("content_null", "empty", 2),
+        ("refusal", "refusal", 1),
+        ("content_filter", "filtered", 1),
+        ("truncated_json", "truncated", 1),
+        ("429", "rate_limit", 2),
+        ("500", "error", 2),
+        ("reset", "connection", 2),
+        ("stalled", "timeout", 2),
+        ("cut_body", "connection", 2),
+    ],
+)
 def test_a_fault_that_stays_is_a_typed_failure_after_a_bounded_number_of_calls(model, server, fault, kind, asked):
     with model(fault) as one, pytest.raises(llm.Failure) as failure:
         one.ask("judge", ASK, Verdict)
@@ -120,7 +181,10 @@ def test_a_model_that_takes_no_temperature_is_asked_without(model, server, monke
     async def picky(path, headers, body, writer):
         if "temperature" in body:
             data = b'{"error": {"message": "Unsupported value: temperature", "code": 400}}'
-            writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(data) + data)
+            writer.write(
+                b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(data)
+                + data
+            )
             return True
         return await original(path, headers, body, writer)
 

@@ -8,8 +8,22 @@ from kiokulab.judging import RuleJudge, measure
 from kiokulab.kioku import measured
 
 
-ROW = {"id": "en-0001", "half": "scored", "language": "en", "kind": "verbatim", "label": "held", "sentence": "I live in Kyoto.", "version": {
-    "n": 1, "text": "Lives in Kyoto.", "slot": "home", "question": "Where do I live?", "surface": {"anchors": ["live"], "values": [["Kyoto"]]}, "other_versions": []}}
+ROW = {
+    "id": "en-0001",
+    "half": "scored",
+    "language": "en",
+    "kind": "verbatim",
+    "label": "held",
+    "sentence": "I live in Kyoto.",
+    "version": {
+        "n": 1,
+        "text": "Lives in Kyoto.",
+        "slot": "home",
+        "question": "Where do I live?",
+        "surface": {"anchors": ["live"], "values": [["Kyoto"]]},
+        "other_versions": [],
+    },
+}
 
 
 class Named:
@@ -99,9 +113,22 @@ def a_file_under_another_name(folder, monkeypatch):
     return RuleJudge()
 
 
-@pytest.mark.parametrize("change", [changed_set, another_language, sources_that_changed_since_they_were_loaded, other_sources, another_embedder,
-                                    an_embedder_that_does_not_say_what_it_is, another_kind_of_judge, a_later_version, a_damaged_file,
-                                    a_file_under_another_name], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed_set,
+        another_language,
+        sources_that_changed_since_they_were_loaded,
+        other_sources,
+        another_embedder,
+        an_embedder_that_does_not_say_what_it_is,
+        another_kind_of_judge,
+        a_later_version,
+        a_damaged_file,
+        a_file_under_another_name,
+    ],
+    ids=lambda f: f.__name__,
+)
 def test_stale_figures_are_not_given(change, folder, asked, monkeypatch):
     measured.measured_once(RuleJudge(), folder)
     judge = change(folder, monkeypatch)
@@ -115,7 +142,10 @@ def test_two_embedders_do_not_share(folder, asked):
 
 
 def test_the_halves_do_not_share(folder, asked):
-    assert measured.measured_once(RuleJudge(), folder)["en"]["n"] == 1 and measured.measured_once(RuleJudge(), folder, "dev")["en"]["n"] == 0
+    assert (
+        measured.measured_once(RuleJudge(), folder)["en"]["n"] == 1
+        and measured.measured_once(RuleJudge(), folder, "dev")["en"]["n"] == 0
+    )
 
 
 def test_a_cache_that_cannot_be_written_is_not_needed(folder, asked, monkeypatch):
@@ -150,5 +180,9 @@ def test_all_that_the_judge_imports_lies_in_the_folder_that_is_digested():
         assert path.is_file(), name
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "kiokulab":
-                todo += [".".join(node.module.split(".")[1:])] if "." in node.module else [alias.name for alias in node.names]
+                todo += (
+                    [".".join(node.module.split(".")[1:])]
+                    if "." in node.module
+                    else [alias.name for alias in node.names]
+                )
     assert {"cues", "people", "relative", "synonyms", "text", "values"} <= seen

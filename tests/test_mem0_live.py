@@ -19,10 +19,28 @@ from kiokulab.files import read_jsonl
 from kiokulab.params import KiokuParams
 from kiokulab.systems import environments
 
-UNPARSED = {"truncated_json", "two_objects", "incorrect_word", "yesterday", "iie"}  # Mem0 logs an error, raises nothing and stores nothing
-SILENT = {"content_null", "refusal", "content_filter", "empty", "wrong_schema", "correct_false"}  # Mem0 does not even log these
+# Mem0 logs an error, raises nothing and stores nothing
+UNPARSED = {
+    "truncated_json",
+    "two_objects",
+    "incorrect_word",
+    "yesterday",
+    "iie",
+}
+# Mem0 does not even log these
+SILENT = {
+    "content_null",
+    "refusal",
+    "content_filter",
+    "empty",
+    "wrong_schema",
+    "correct_false",
+}
 FEW = {"personas": 1, "embedder": "hash", "bootstrap": 50, "jobs": 2, "model": "toy", "budget_usd": 5.0}
-everything = pytest.mark.skipif(os.environ.get("KIOKULAB_TEST_FAULTS") != "all", reason="KIOKULAB_TEST_FAULTS=all runs every fault by the command line")
+everything = pytest.mark.skipif(
+    os.environ.get("KIOKULAB_TEST_FAULTS") != "all",
+    reason="KIOKULAB_TEST_FAULTS=all runs every fault by the command line",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,14 +57,24 @@ def account_fits(server, folder):
     for name in ("prompt_tokens", "completion_tokens"):
         assert total[name] == sum(row[name] or 0 for row in server.account)
     receipt = receipts.verify(folder)
-    assert receipt.cost.attempts == total["attempts"] and Decimal(receipt.cost.billed_usd) == total["billed"] and not receipt.cost.plumbing
+    assert (
+        receipt.cost.attempts == total["attempts"]
+        and Decimal(receipt.cost.billed_usd) == total["billed"]
+        and not receipt.cost.plumbing
+    )
     return total
 
 
 def ingested(folder):
     """session -> (memories added by Mem0's own word, complaints about the model's reply)."""
     rows = [row for row in read_jsonl(folder / "events.jsonl") if row["op"] == "ingest"]
-    return {row["item"]: (row["added"], [line for line in row["warnings"] if "SWALLOWED" in line or "arsing extraction" in line]) for row in rows}
+    return {
+        row["item"]: (
+            row["added"],
+            [line for line in row["warnings"] if "SWALLOWED" in line or "arsing extraction" in line],
+        )
+        for row in rows
+    }
 
 
 def test_a_live_run_in_which_calls_fail_and_replies_are_cut(tmp_path, monkeypatch):
@@ -54,7 +82,9 @@ def test_a_live_run_in_which_calls_fail_and_replies_are_cut(tmp_path, monkeypatc
     monkeypatch.setenv("KIOKULAB_OUTPUTS", str(tmp_path))
     monkeypatch.delenv("KIOKULAB_METER", raising=False)
     broken, cut = now_and_then("503", 4), now_and_then("truncated_json", 5)
-    with FaultServer(lambda n, body: cut(n, body) if n % 5 == 0 else broken(n, body), reply=toy_model.reply).running() as server:
+    with FaultServer(
+        lambda n, body: cut(n, body) if n % 5 == 0 else broken(n, body), reply=toy_model.reply
+    ).running() as server:
         (done,) = run.run_track(KiokuParams(endpoint=server.url, **FEW), ["mem0"], out=lambda line: None)
         assert done.error is None, done.error
         account_fits(server, done.folder)
@@ -62,7 +92,11 @@ def test_a_live_run_in_which_calls_fail_and_replies_are_cut(tmp_path, monkeypatc
     assert faults.count("503") >= 4 and faults.count("truncated_json") >= 4
     told = ingested(done.folder)
     complained = {session for session, (_, lines) in told.items() if lines}
-    assert len(told) == 30 and len(complained) == faults.count("truncated_json") and not any(told[session][0] for session in complained)
+    assert (
+        len(told) == 30
+        and len(complained) == faults.count("truncated_json")
+        and not any(told[session][0] for session in complained)
+    )
     assert sum(added for added, _ in told.values()) > 50  # the others were told in full, those after a 503 too
     assert read_jsonl(done.folder / "judgements.jsonl")
 
@@ -87,7 +121,11 @@ def baseline(tmp_path_factory):
 def mem0(kit, server, baseline, tmp_path):  # noqa: F811
     """mem0(script): (finished process, run folder) of `run kioku --system mem0` by itself, with finished anchors beside it."""
     # the real embedder: with "hash" the oracle answers too few questions, the tables are refused and the command ends with 3
-    few = [text for name, value in (FEW | {"embedder": "use"}).items() for text in (f"--{name.replace('_', '-')}", str(value))]
+    few = [
+        text
+        for name, value in (FEW | {"embedder": "use"}).items()
+        for text in (f"--{name.replace('_', '-')}", str(value))
+    ]
 
     def start(outputs):
         done = kit("run", "kioku", "--system", "mem0", "--endpoint", server.url, *few, KIOKULAB_OUTPUTS=str(outputs))
@@ -100,7 +138,9 @@ def mem0(kit, server, baseline, tmp_path):  # noqa: F811
 
     def faulty(script):
         outputs = tmp_path / "outputs"
-        shutil.copytree(baseline["folder"], outputs, ignore=lambda place, names: names if place.endswith("/mem0") else [])
+        shutil.copytree(
+            baseline["folder"], outputs, ignore=lambda place, names: names if place.endswith("/mem0") else []
+        )
         server.script = script
         server.account.clear()
         return start(outputs)
@@ -118,7 +158,9 @@ def test_this_fault_at_every_third_call(mem0, server, baseline, fault):
     told, right = ingested(folder), ingested(baseline["run"])
     complained = {session for session, (_, lines) in told.items() if lines}
     assert count >= 8 and told.keys() == right.keys()
-    assert {session for session in told if told[session][0] != right[session][0]} <= complained, "memories are missing and nothing says why"
+    assert {session for session in told if told[session][0] != right[session][0]} <= complained, (
+        "memories are missing and nothing says why"
+    )
     if fault in UNPARSED | SILENT:
         assert len(complained) == count
     else:  # of the wire, or words that Mem0 finds its way through: prose and code fences around the JSON

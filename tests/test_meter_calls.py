@@ -42,7 +42,16 @@ def live(base, tmp_path, monkeypatch):
 
     def open_(script="ok", **changes):
         server.script = script
-        opening = meter.Opening(**{"run": "r1", "record": str(tmp_path / "calls.sqlite"), "mode": "live", "upstream": server.url, **FAST, **changes})
+        opening = meter.Opening(
+            **{
+                "run": "r1",
+                "record": str(tmp_path / "calls.sqlite"),
+                "mode": "live",
+                "upstream": server.url,
+                **FAST,
+                **changes,
+            }
+        )
         return meter.session(opening)
 
     open_.server, open_.record = server, tmp_path / "calls.sqlite"
@@ -50,7 +59,11 @@ def live(base, tmp_path, monkeypatch):
 
 
 def chat(session, text="hello", unit="en-01/raw", role="judge", **body):
-    return httpx.post(f"{session.endpoint(unit, role)}/chat/completions", json={"model": MODEL, "messages": [{"role": "user", "content": text}], **body}, timeout=30)
+    return httpx.post(
+        f"{session.endpoint(unit, role)}/chat/completions",
+        json={"model": MODEL, "messages": [{"role": "user", "content": text}], **body},
+        timeout=30,
+    )
 
 
 def rows(live):
@@ -62,8 +75,20 @@ def test_a_plain_call_is_recorded_in_full(live):
         answer = chat(session)
     assert answer.json()["choices"][0]["message"]["content"] == '{"ok": true}'
     (row,) = rows(live)
-    assert (row["unit"], row["role"], row["seq"], row["attempt"], row["final"], row["status"]) == ("en-01/raw", "judge", 1, 1, 1, 200)
-    assert (row["model_asked"], row["model_answered"], row["provider"], row["finish"]) == (MODEL, f"{MODEL}-2026", "faults", "stop")
+    assert (row["unit"], row["role"], row["seq"], row["attempt"], row["final"], row["status"]) == (
+        "en-01/raw",
+        "judge",
+        1,
+        1,
+        1,
+        200,
+    )
+    assert (row["model_asked"], row["model_answered"], row["provider"], row["finish"]) == (
+        MODEL,
+        f"{MODEL}-2026",
+        "faults",
+        "stop",
+    )
     assert Decimal(row["cost"]) == COST and row["list_cost"] is None and row["rewrites"] is None and row["seconds"] > 0
     kept = calls.bodies(live.record, row)
     assert kept["answer"] == answer.content and json.loads(kept["request"])["model"] == MODEL and kept["sent"] is None
@@ -76,13 +101,30 @@ def test_the_key_goes_upstream_and_nowhere_else(live, tmp_path):
         assert answer.status_code == 401 and "[key removed]" in answer.text and KEY not in answer.text
         chat(session, "again")
     assert {row["authorization"] for row in live.server.account} == {f"Bearer {KEY}"}
-    everything = b"".join(body or b"" for row in rows(live) for body in calls.bodies(live.record, row).values()) + live.record.read_bytes()
+    everything = (
+        b"".join(body or b"" for row in rows(live) for body in calls.bodies(live.record, row).values())
+        + live.record.read_bytes()
+    )
     assert KEY.encode() not in everything
     for process in __import__("psutil").process_iter(["cmdline"]):
         assert KEY not in " ".join(process.info["cmdline"] or [])
 
 
-@pytest.mark.parametrize("fault", ["429", "429_plain", "500", "503", "reset", "slow_first_byte", "stalled", "cut_body", "error_in_200", "not_an_object"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "429",
+        "429_plain",
+        "500",
+        "503",
+        "reset",
+        "slow_first_byte",
+        "stalled",
+        "cut_body",
+        "error_in_200",
+        "not_an_object",
+    ],
+)
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_fault_of_the_wire_ends_as_success_after_a_retry(live, fault, stream):
     with live(once_each(fault)) as session:
@@ -94,11 +136,23 @@ def test_a_fault_of_the_wire_ends_as_success_after_a_retry(live, fault, stream):
     assert len(live.server.account) == 2 and first["cost"] is None and Decimal(second["cost"]) == COST
 
 
-@pytest.mark.parametrize(("fault", "status", "kind"), [("500", 500, None), ("reset", 502, "connection"), ("stalled", 504, "timeout"), ("cut_body", 502, "connection"), ("429", 429, None)])
+@pytest.mark.parametrize(
+    ("fault", "status", "kind"),
+    [
+        ("500", 500, None),
+        ("reset", 502, "connection"),
+        ("stalled", 504, "timeout"),
+        ("cut_body", 502, "connection"),
+        ("429", 429, None),
+    ],
+)
 def test_a_fault_that_stays_ends_after_the_bound_with_a_typed_error(live, fault, status, kind):
     with live(fault, attempts=3) as session:
         answer = chat(session)
-        with openai.OpenAI(base_url=session.endpoint("en-01/raw", "other"), api_key="x", max_retries=2) as client, pytest.raises(openai.APIStatusError):
+        with (
+            openai.OpenAI(base_url=session.endpoint("en-01/raw", "other"), api_key="x", max_retries=2) as client,
+            pytest.raises(openai.APIStatusError),
+        ):
             client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "b"}])
     assert answer.status_code == status and (kind is None or answer.json()["error"]["type"] == kind)
     assert [row["attempt"] for row in rows(live)] == [1, 2, 3, 1, 2, 3]  # the client did not multiply them
@@ -152,19 +206,32 @@ def test_streams_tools_schemas_responses_and_embeddings_pass(live):
     schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}
     tool = {"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}
     ask = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
-    with live() as session, openai.OpenAI(base_url=session.endpoint("u", "system"), api_key="x", max_retries=0) as client:
+    with (
+        live() as session,
+        openai.OpenAI(base_url=session.endpoint("u", "system"), api_key="x", max_retries=0) as client,
+    ):
         pieces = list(client.chat.completions.create(**ask, stream=True))
-        assert "".join(p.choices[0].delta.content or "" for p in pieces if p.choices) == '{"ok": true}' and pieces[-1].usage.prompt_tokens
-        assert client.chat.completions.create(**ask, tools=[tool]).choices[0].message.tool_calls[0].function.name == "note"
+        assert (
+            "".join(p.choices[0].delta.content or "" for p in pieces if p.choices) == '{"ok": true}'
+            and pieces[-1].usage.prompt_tokens
+        )
+        assert (
+            client.chat.completions.create(**ask, tools=[tool]).choices[0].message.tool_calls[0].function.name == "note"
+        )
         assert client.chat.completions.create(**ask, response_format={"type": "json_object"}).choices[0].message.content
         assert client.chat.completions.create(**ask, response_format=schema).choices[0].message.content
         assert client.responses.create(model=MODEL, input="hello").status == "completed"
-        assert any(e.type == "response.completed" for e in client.responses.create(model=MODEL, input="hello", stream=True))
+        assert any(
+            e.type == "response.completed" for e in client.responses.create(model=MODEL, input="hello", stream=True)
+        )
         assert len(client.embeddings.create(model=MODEL, input=["a", "b"], encoding_format="float").data) == 2
         assert [m.id for m in client.models.list().data] == [MODEL]
     made = rows(live)
     assert len(made) == 7 and all(Decimal(row["cost"]) == COST and row["prompt_tokens"] for row in made)
-    assert json.loads(made[0]["rewrites"])[0]["field"] == "stream_options" and json.loads(calls.bodies(live.record, made[0])["sent"])["stream_options"]["include_usage"]
+    assert (
+        json.loads(made[0]["rewrites"])[0]["field"] == "stream_options"
+        and json.loads(calls.bodies(live.record, made[0])["sent"])["stream_options"]["include_usage"]
+    )
     assert {row["path"] for row in made} == {"chat/completions", "responses", "embeddings"}
 
 
@@ -173,19 +240,39 @@ def test_forced_reasoning_is_a_recorded_rewrite_of_that_role_alone(live):
         chat(session, role="system", reasoning_effort="high")
         chat(session, role="judge", reasoning_effort="high")
     judge, system = (row["body"] for row in sorted(live.server.account, key=lambda row: "reasoning" in row["body"]))
-    assert system["reasoning"] == {"effort": "none"} and "reasoning_effort" not in system and judge["reasoning_effort"] == "high"
+    assert (
+        system["reasoning"] == {"effort": "none"}
+        and "reasoning_effort" not in system
+        and judge["reasoning_effort"] == "high"
+    )
     rewritten = {row["role"]: row["rewrites"] for row in rows(live)}
-    assert rewritten["judge"] is None and [r["field"] for r in json.loads(rewritten["system"])] == ["reasoning", "reasoning_effort"]
+    assert rewritten["judge"] is None and [r["field"] for r in json.loads(rewritten["system"])] == [
+        "reasoning",
+        "reasoning_effort",
+    ]
 
 
 @pytest.mark.parametrize("body", [{"model": "another/model"}, {"model": None}, {"models": ["another/model"]}])
 def test_a_model_that_the_run_does_not_name_is_refused(live, body):
     with live() as session:
         answer = chat(session, **body)
-    assert answer.status_code == 403 and answer.json()["error"]["type"] == "model_not_allowed" and live.server.account == []
+    assert (
+        answer.status_code == 403
+        and answer.json()["error"]["type"] == "model_not_allowed"
+        and live.server.account == []
+    )
 
 
-@pytest.mark.parametrize("upstream", ["http://127.0.0.1:9/v1", "https://example.org/v1", "http://example.org/v1", "file:///etc/passwd", "https://u:p@openrouter.ai/v1"])
+@pytest.mark.parametrize(
+    "upstream",
+    [
+        "http://127.0.0.1:9/v1",
+        "https://example.org/v1",
+        "http://example.org/v1",
+        "file:///etc/passwd",
+        "https://u:p@openrouter.ai/v1",
+    ],
+)
 def test_a_host_that_the_command_does_not_name_is_refused(live, upstream):
     with pytest.raises(InputError), live(upstream=upstream):
         pass
@@ -215,7 +302,9 @@ def test_a_cap_stops_within_one_call_and_a_higher_one_goes_on_without_paying_twi
     done = [answer.status_code for answer in answers].count(200)
     assert cap <= live.server.billed() <= cap + COST and done == len(live.server.account) == 8
     refused = [answer for answer in answers if answer.status_code != 200]
-    assert {answer.status_code for answer in refused} == {402} and {answer.json()["error"]["type"] for answer in refused} == {"budget"}
+    assert {answer.status_code for answer in refused} == {402} and {
+        answer.json()["error"]["type"] for answer in refused
+    } == {"budget"}
     with live(budget="1") as session:
         assert {answer.status_code for answer in ask_all(session)} == {200}
         assert session.status()["from_record"] == 8
@@ -255,7 +344,19 @@ def test_small_amounts_keep_their_digits():
     assert calls.shown(calls.money(1e-07)) == "0.0000001" and calls.money("0.1") + calls.money(0.2) == Decimal("0.3")
 
 
-@pytest.mark.parametrize(("header", "seconds"), [("3", 3.0), ("0.5", 0.5), ("-1", None), ("inf", None), ("nan", None), ("soon", None), (None, None), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0)])
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("3", 3.0),
+        ("0.5", 0.5),
+        ("-1", None),
+        ("inf", None),
+        ("nan", None),
+        ("soon", None),
+        (None, None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+    ],
+)
 def test_retry_after(header, seconds):
     assert meter.retry_after(header) == seconds
 
@@ -314,12 +415,15 @@ def test_what_the_run_that_is_judged_again_was_answered_is_taken_over_and_counts
         assert [chat(session, text).content for text in ("a", "a", "b")] == first and len(server.account) == asked
         answer = chat(session, "new")
         assert answer.status_code == 200 and "x-kiokulab-from" not in answer.headers
-        assert chat(session, "a", role="panel/1").status_code == 402  # another role is another question, and one call was the budget
+        # another role is another question, and one call was the budget
+        assert chat(session, "a", role="panel/1").status_code == 402
         assert chat(session, "a", unit="en-02/raw").status_code == 402 and session.status()["used"] == str(COST)
     with live(**again, run="r2") as session:  # and once more from its own record, the same answers in the same order
         assert [chat(session, text).content for text in ("a", "a", "b", "new")] == [*first, answer.content]
     total = calls.totals([live.record])
-    assert (total["attempts"], total["reused"], total["billed"], total["unbilled"]) == (1, 3, COST, 0) and len(server.account) == asked + 1
+    assert (total["attempts"], total["reused"], total["billed"], total["unbilled"]) == (1, 3, COST, 0) and len(
+        server.account
+    ) == asked + 1
     assert {row["mode"] for row in rows(live)} == {"parent", "live"} and all(row["seconds"] > 0 for row in rows(live))
     with live(**{**again, "budget": None}, run="r3") as session:  # what failed there is no answer
         assert chat(session, "broken").status_code == 200
@@ -329,7 +433,9 @@ def test_what_the_run_that_is_judged_again_was_answered_is_taken_over_and_counts
 
 def test_kill_minus_nine_in_the_middle_then_again_asks_nothing_twice(tmp_path):
     server = FaultServer(delay_s=0.4)
-    opening = meter.Opening(run="r", record=str(tmp_path / "calls.sqlite"), mode="live", upstream="", **{**FAST, "concurrency": 4})
+    opening = meter.Opening(
+        run="r", record=str(tmp_path / "calls.sqlite"), mode="live", upstream="", **{**FAST, "concurrency": 4}
+    )
     program = (
         "import os, sys, json, threading, httpx; from concurrent.futures import ThreadPoolExecutor; from kiokulab import meter\n"
         "o = meter.Opening(**json.loads(sys.argv[1]))\n"
@@ -345,7 +451,9 @@ def test_kill_minus_nine_in_the_middle_then_again_asks_nothing_twice(tmp_path):
         environment = {**os.environ, meter.ANY_KEY: KEY}
         environment.pop(meter.METER, None)
         command = [sys.executable, "-c", program, argument]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True) as child:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        ) as child:
             answered = {child.stdout.readline().split()[0] for _ in range(6)}
             os.killpg(child.pid, signal.SIGKILL)  # the client and its meter at once
             answered |= {line.split()[0] for line in child.stdout if line.endswith("\n")}

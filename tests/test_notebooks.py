@@ -88,8 +88,25 @@ def test_plain_papermill_runs_all_four_and_the_run_verifies(tmp_path):
 
     environment = {**os.environ, "KIOKULAB_OUTPUTS": str(tmp_path / "outputs"), "PYTHONWARNINGS": "ignore"}
     for step in STEPS:
-        command = [sys.executable, "-m", "papermill", str(FOLDER / f"{step}.ipynb"), str(tmp_path / f"{step}.ipynb"), "--no-progress-bar",
-                   "-f", str(FOLDER.parents[1] / "params" / "kioku.yml"), "-p", "personas", "2", "-p", "system", "vector", "-p", "bootstrap", "100"]
+        command = [
+            sys.executable,
+            "-m",
+            "papermill",
+            str(FOLDER / f"{step}.ipynb"),
+            str(tmp_path / f"{step}.ipynb"),
+            "--no-progress-bar",
+            "-f",
+            str(FOLDER.parents[1] / "params" / "kioku.yml"),
+            "-p",
+            "personas",
+            "2",
+            "-p",
+            "system",
+            "vector",
+            "-p",
+            "bootstrap",
+            "100",
+        ]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
         assert done.returncode == 0, done.stderr[-3000:]
         assert "unknown parameter" not in done.stderr
@@ -106,7 +123,9 @@ def test_plain_papermill_runs_all_four_and_the_run_verifies(tmp_path):
 def names_taken_from_the_kit(path):
     """(module, attribute) for every `module.attribute` in a notebook whose module is imported from the kit."""
     cells = json.loads(path.read_text())["cells"]
-    trees = [ast.parse(re.sub(r"(?m)^[%!].*$", "", "".join(cell["source"]))) for cell in cells if cell["cell_type"] == "code"]
+    trees = [
+        ast.parse(re.sub(r"(?m)^[%!].*$", "", "".join(cell["source"]))) for cell in cells if cell["cell_type"] == "code"
+    ]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     modules = {
         alias.asname or alias.name: (node.module, alias.name)

@@ -11,7 +11,9 @@ from kiokulab.errors import InputError
 from kiokulab.params import UNDECIDING, KiokuParams, edition_digest, read_profile, track_module, typed
 
 
-@pytest.mark.parametrize("content", [b"", b"# only a comment\n", b"\n\n", b"---\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf# comment\r\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"# only a comment\n", b"\n\n", b"---\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf# comment\r\n"]
+)
 def test_an_empty_profile_has_no_values(tmp_path, content):
     path = tmp_path / "p.yml"
     path.write_bytes(content)
@@ -48,8 +50,20 @@ def test_a_bad_profile_is_named_with_its_line(tmp_path, content, line, says):
 @pytest.mark.parametrize(
     "values",
     [
-        {"personas": "2"}, {"personas": True}, {"personas": 2.5}, {"personas": -1}, {"floor": math.nan}, {"floor": math.inf}, {"floor": 0.0},
-        {"route": "RAW"}, {"seed": None}, {"beside": "x"}, {"judge": "guess"}, {"embedder": "word2vec"}, {"track": "../x"}, {"k": 0},
+        {"personas": "2"},
+        {"personas": True},
+        {"personas": 2.5},
+        {"personas": -1},
+        {"floor": math.nan},
+        {"floor": math.inf},
+        {"floor": 0.0},
+        {"route": "RAW"},
+        {"seed": None},
+        {"beside": "x"},
+        {"judge": "guess"},
+        {"embedder": "word2vec"},
+        {"track": "../x"},
+        {"k": 0},
         {"settings": {"x"}},
     ],
 )
@@ -86,13 +100,24 @@ def test_every_parameter_is_described():
     assert all(field.description for field in KiokuParams.model_fields.values())
 
 
-@pytest.mark.parametrize("name, text, value", [("seed", "007", 7), ("system", "1e-3", "1e-3"), ("system", "007", "007"), ("floor", "1e-3", 0.001),
-                                               ("settings", "{infer: false}", {"infer": False})])
+@pytest.mark.parametrize(
+    "name, text, value",
+    [
+        ("seed", "007", 7),
+        ("system", "1e-3", "1e-3"),
+        ("system", "007", "007"),
+        ("floor", "1e-3", 0.001),
+        ("settings", "{infer: false}", {"infer": False}),
+    ],
+)
 def test_options_have_the_type_of_their_field(name, text, value):
     assert typed(KiokuParams, name, text) == value
 
 
-@pytest.mark.parametrize("name, text", [("seed", "1e3"), ("seed", "١"), ("personas", ""), ("floor", "x"), ("settings", "{a"), ("k", "9" * 30)])
+@pytest.mark.parametrize(
+    "name, text",
+    [("seed", "1e3"), ("seed", "١"), ("personas", ""), ("floor", "x"), ("settings", "{a"), ("k", "9" * 30)],
+)
 def test_options_of_another_type_are_refused(name, text):
     with pytest.raises(InputError, match=f"option --{name}"):
         typed(KiokuParams, name, text)

@@ -15,10 +15,19 @@ PILLARS = {"remember": 0.9, "replace": 0.0, "forget": 0.5, "tidy": 0.4}
 HOSTILE = "記憶<script>alert(1)</script>\x00\u202e$\\frac{1}{0}$\ud800\U0001f600 システム"
 SYSTEMS = [
     {"label": "記憶・東京", "index": {"value": 40.0, "low": 30.0, "high": 50.0}, "pillars": PILLARS},
-    {"label": "null", "grey": True, "index": {"value": 31.6, "low": 31.6, "high": 31.6, "empty_store": True}, "pillars": PILLARS},
+    {
+        "label": "null",
+        "grey": True,
+        "index": {"value": 31.6, "low": 31.6, "high": 31.6, "empty_store": True},
+        "pillars": PILLARS,
+    },
     {"label": HOSTILE, "index": {"value": None, "low": None, "high": None}, "pillars": {**PILLARS, "replace": None}},
 ]
-FATES = {"en-01": {"f01": "held", "f02": "stale"}, "ja-01": {"f01": "leaked", "f02": "missed"}, "ja-02": {"f01": "not judged", "f03": "forgotten"}}
+FATES = {
+    "en-01": {"f01": "held", "f02": "stale"},
+    "ja-01": {"f01": "leaked", "f02": "missed"},
+    "ja-02": {"f01": "not judged", "f03": "forgotten"},
+}
 
 
 def drawn(name):
@@ -28,7 +37,9 @@ def drawn(name):
         return plots.fate_map(FATES, title=f"事実の行方 {HOSTILE}")
     if name == "floors":
         return plots.floor_curves(SYSTEMS)
-    return plots.cost_curve([{"personas": 10, "seconds": 1.5, "megabytes": 100}, {"personas": 100, "seconds": 15, "megabytes": 120}])
+    return plots.cost_curve(
+        [{"personas": 10, "seconds": 1.5, "megabytes": 100}, {"personas": 100, "seconds": 15, "megabytes": 120}]
+    )
 
 
 @pytest.mark.parametrize("name", ["bars", "fates", "floors", "cost"])
@@ -75,7 +86,10 @@ def test_a_thousand_personas_still_make_a_picture():
 def test_fates_differ_in_sign_or_lightness_without_colour():
     from matplotlib.colors import to_rgb
 
-    looks = {fate: (sign, round(float(np.dot(to_rgb(fill), (0.299, 0.587, 0.114))), 1)) for fate, (fill, sign, _) in plots.FATES.items()}
+    looks = {
+        fate: (sign, round(float(np.dot(to_rgb(fill), (0.299, 0.587, 0.114))), 1))
+        for fate, (fill, sign, _) in plots.FATES.items()
+    }
     assert len(set(looks.values())) == len(looks) and len({sign for sign, _ in looks.values()}) == len(looks)
 
 

@@ -109,7 +109,9 @@ def test_a_figure_that_does_not_follow_from_the_judgements_is_found_though_all_d
     notebook, record = receipts.stamp(json.loads((copy / "4-analyze.ipynb").read_bytes()), copy, "4-analyze")
     (copy / "4-analyze.ipynb").write_text(notebook, encoding="utf-8")
     steps = json.loads((copy / "receipt.json").read_bytes())["steps"]
-    steps[3].update(digest=proof["digest"], outputs=proof["outputs"], proof=receipts.sha256_file(copy / "steps" / "4-analyze.json"))
+    steps[3].update(
+        digest=proof["digest"], outputs=proof["outputs"], proof=receipts.sha256_file(copy / "steps" / "4-analyze.json")
+    )
     steps[3]["notebook"] = record.model_dump()
     reseal(copy, steps=steps)
     found = places(copy)
@@ -183,12 +185,19 @@ def test_the_steps_also_run_without_notebooks_and_papermill(finished, tmp_path):
     from kiokulab_toy import ToyParams, analyze, steps
 
     params = ToyParams(run_dir=str(tmp_path / "by-hand"))
-    for name, work in [("1-generate", steps.generate), ("2-ingest", steps.ingest), ("3-judge", steps.judge), ("4-analyze", analyze.run)]:
+    for name, work in [
+        ("1-generate", steps.generate),
+        ("2-ingest", steps.ingest),
+        ("3-judge", steps.judge),
+        ("4-analyze", analyze.run),
+    ]:
         step = receipts.begin(name, params)
         work(step.folder, step.params)
         receipts.finish(step)
     receipt = receipts.verify(tmp_path / "by-hand")
-    assert [step.notebook for step in receipt.steps] == [None] * 4 and [step.exit for step in receipt.steps] == [None] * 4
+    assert [step.notebook for step in receipt.steps] == [None] * 4 and [step.exit for step in receipt.steps] == [
+        None
+    ] * 4
     with pytest.raises(InputError, match="step 2-ingest is not done"):
         receipts.begin("2-ingest", params)
         receipts.begin("3-judge", params)
@@ -217,7 +226,14 @@ def test_the_digest_of_a_database_is_over_its_rows_and_not_its_bytes(tmp_path):
 
 
 def test_every_field_of_a_receipt_is_documented():
-    for model in (receipts.Receipt, receipts.StepProof, receipts.Versions, receipts.Times, receipts.NotebookRecord, receipts.Cost):
+    for model in (
+        receipts.Receipt,
+        receipts.StepProof,
+        receipts.Versions,
+        receipts.Times,
+        receipts.NotebookRecord,
+        receipts.Cost,
+    ):
         for name, field in model.model_fields.items():
             if name in ("schema_", "step", "track", "versions", "note", "cost"):
                 continue

@@ -23,7 +23,11 @@ def test_a_system_by_a_path_from_the_checkout_is_found_in_a_notebook(in_a_notebo
 
 
 def test_an_edition_by_a_path_from_the_checkout_is_found_in_a_notebook(in_a_notebook):
-    assert edition_folder("kioku", "data/kioku/v1") == in_a_notebook / "data/kioku/v1" == generate.edition_folder("data/kioku/v1").resolve()
+    assert (
+        edition_folder("kioku", "data/kioku/v1")
+        == in_a_notebook / "data/kioku/v1"
+        == generate.edition_folder("data/kioku/v1").resolve()
+    )
 
 
 def test_the_working_folder_comes_first(in_a_notebook, tmp_path, monkeypatch):

@@ -12,9 +12,13 @@ from kiokulab import reproduce
 from kiokulab.errors import InputError, VerificationFailed
 
 TABLES = reproduce.published()
-PAGE = {"sepiace": (96.1, 98.7, 98.0, 100.0, 88.3), "Supermemory": (58.9, 95.3, 95.0, 22.0, 60.5),
-        "Mem0": (8.5, 96.3, 0.0, 0.0, 55.0), "ByteRover": (39.2, 72.3, 19.0, 62.0, 27.7),
-        "Store everything": (8.0, 99.0, 0.0, 0.0, 41.7)}
+PAGE = {
+    "sepiace": (96.1, 98.7, 98.0, 100.0, 88.3),
+    "Supermemory": (58.9, 95.3, 95.0, 22.0, 60.5),
+    "Mem0": (8.5, 96.3, 0.0, 0.0, 55.0),
+    "ByteRover": (39.2, 72.3, 19.0, 62.0, 27.7),
+    "Store everything": (8.0, 99.0, 0.0, 0.0, 41.7),
+}
 
 
 def test_all_three_tables_are_there():
@@ -37,13 +41,16 @@ def test_it_passes_and_prints_both_readings(capsys):
     assert text in capsys.readouterr().out and "58.9" in text and "59.1 to 59.4" in text
 
 
-@pytest.mark.parametrize("table, where, name, value, says", [
-    ("index", 0, "index", 96.2, "sepiace, index"),
-    ("index", 1, "forget", 22.6, "Supermemory, forget"),
-    ("routes", 3, "old_version_kept", 80, "ByteRover"),
-    ("routes", 1, "forget_violation", 79, "no whole count of 40 is printed as 79 %"),
-    ("languages", 3, "recall", 90, "do not make 85 %"),
-])
+@pytest.mark.parametrize(
+    "table, where, name, value, says",
+    [
+        ("index", 0, "index", 96.2, "sepiace, index"),
+        ("index", 1, "forget", 22.6, "Supermemory, forget"),
+        ("routes", 3, "old_version_kept", 80, "ByteRover"),
+        ("routes", 1, "forget_violation", 79, "no whole count of 40 is printed as 79 %"),
+        ("languages", 3, "recall", 90, "do not make 85 %"),
+    ],
+)
 def test_a_changed_digit_is_named(monkeypatch, table, where, name, value, says):
     changed = copy.deepcopy(TABLES)
     changed[table][where][name] = value

@@ -308,7 +308,11 @@ def test_history_and_segments_are_named_and_their_rows_are_read(tmp_path):
 
 def test_what_was_taken_out_of_a_note_is_found_in_the_history_that_git_keeps(tmp_path):
     def git(*words):
-        subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words],
+            check=True,
+            capture_output=True,
+        )
 
     git("init", "-q")
     for text in (f"# Notes\n{SECRET}\n", "# Notes\n"):

@@ -21,7 +21,9 @@ def edition(tmp_path):
 def test_the_editions_of_the_kit_say_plainly_how_many_sessions_people_have_reviewed():
     for name in ("v0.1", "v1"):
         found = review.summary(name)
-        assert found["sessions"] == 300 and review.said(name).startswith("No person has reviewed" if not found["items"] else f"{found['reviewed']} of 300")
+        assert found["sessions"] == 300 and review.said(name).startswith(
+            "No person has reviewed" if not found["items"] else f"{found['reviewed']} of 300"
+        )
 
 
 def test_a_review_is_appended_and_changes_no_digest(edition):
@@ -33,7 +35,15 @@ def test_a_review_is_appended_and_changes_no_digest(edition):
     assert edition_digest("kioku", str(edition)) == before == reviews.digest
     again = review.Reviews(edition)
     assert again.rows == reviews.rows and [r["kind"] for r in again.rows] == ["session", "utterance", "fact"]
-    assert review.summary(edition) == {"sessions": 300, "reviewed": 1, "people": 2, "items": 3, "unnatural": 1, "wrong": 1, "older": 0}
+    assert review.summary(edition) == {
+        "sessions": 300,
+        "reviewed": 1,
+        "people": 2,
+        "items": 3,
+        "unnatural": 1,
+        "wrong": 1,
+        "older": 0,
+    }
     assert review.said(edition).startswith("1 of 300 sessions of v0.1 are reviewed, by 2 people")
 
 
@@ -50,7 +60,10 @@ def test_a_note_alone_is_kept_and_is_no_reviewed_session(edition):
     assert review.summary(edition)["reviewed"] == 0 and review.summary(edition)["items"] == 1
 
 
-@pytest.mark.parametrize("item", ["", "en-01", "en-99/s01", "en-01/s99", "en-01/s01.t99", "en-01/s01.t00", "en-01/s01.tx", "en-01/f99", "../s01"])
+@pytest.mark.parametrize(
+    "item",
+    ["", "en-01", "en-99/s01", "en-01/s99", "en-01/s01.t99", "en-01/s01.t00", "en-01/s01.tx", "en-01/f99", "../s01"],
+)
 def test_an_item_that_is_not_there_is_bad_input(edition, item):
     with pytest.raises(InputError, match="has no session"):
         review.Reviews(edition).say("Ada", item, right=True)
@@ -99,7 +112,12 @@ def test_a_line_that_is_no_review_is_named(edition, change):
 def test_people_who_save_at_the_same_time_lose_nothing(edition):
     (edition / "reviews.jsonl").write_text("")
     row = {"who": "x", "note": "y" * 5000}
-    threads = [threading.Thread(target=lambda n=n: [review.append(edition / "reviews.jsonl", {**row, "n": (n, m)}) for m in range(20)]) for n in range(4)]
+    threads = [
+        threading.Thread(
+            target=lambda n=n: [review.append(edition / "reviews.jsonl", {**row, "n": (n, m)}) for m in range(20)]
+        )
+        for n in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -110,7 +128,9 @@ def test_people_who_save_at_the_same_time_lose_nothing(edition):
 
 def test_hostile_names_and_notes_are_text(edition):
     reviews = review.Reviews(edition)
-    reviews.say("<script>alert(1)</script>", "en-01/s01", right=False, note="<img src=x onerror=alert(1)> \u202e \udcff\n# x")
+    reviews.say(
+        "<script>alert(1)</script>", "en-01/s01", right=False, note="<img src=x onerror=alert(1)> \u202e \udcff\n# x"
+    )
     shown = review.page(review.Reviews(edition), "en-01/s01")
     assert "<script>" not in shown and "<img" not in shown and "&lt;script&gt;" in shown and "\u202e" not in shown
 
@@ -138,22 +158,37 @@ def test_the_widgets_step_save_and_say_what_is_missing(edition):
     panel.natural.value = False
     panel.note.value = "stiff"
     panel.save.click()
-    assert "saved: en-01/s01" in panel.answer.value and "1 of 300" in panel.progress.value and "stiff" in panel.shown.value
+    assert (
+        "saved: en-01/s01" in panel.answer.value and "1 of 300" in panel.progress.value and "stiff" in panel.shown.value
+    )
     panel.open.click()
     assert panel.item == "en-01/s02" and panel.right.value is None and panel.note.value == ""
     panel.back.click()
-    assert panel.item == "en-01/s01" and panel.right.value is True and panel.natural.value is False and panel.note.value == "stiff"
+    assert (
+        panel.item == "en-01/s01"
+        and panel.right.value is True
+        and panel.natural.value is False
+        and panel.note.value == "stiff"
+    )
     panel.back.click()
     assert panel.item == "ja-05/s30"
     panel.target.value = panel.target.options[1][1]
     panel.natural.value = True
     panel.save.click()
     row = review.read(edition)[-1]
-    assert (row["item"], row["kind"], row["natural"], row["right"]) == ("ja-05/s30.t01", "utterance", True, None) and panel.target.value == "ja-05/s30.t01"
+    assert (row["item"], row["kind"], row["natural"], row["right"]) == (
+        "ja-05/s30.t01",
+        "utterance",
+        True,
+        None,
+    ) and panel.target.value == "ja-05/s30.t01"
 
 
 @pytest.mark.timeout(300)
 def test_the_notebook_runs(edition, tmp_path):
     done = execute(REPOSITORY / "notebooks" / "review.ipynb", tmp_path / "out.ipynb", {"edition": str(edition)})
     shown = json.dumps(done, ensure_ascii=False)
-    assert "No person has reviewed a session of v0.1 yet (0 of 300)" in shown and "application/vnd.jupyter.widget-view+json" in shown
+    assert (
+        "No person has reviewed a session of v0.1 yet (0 of 300)" in shown
+        and "application/vnd.jupyter.widget-view+json" in shown
+    )

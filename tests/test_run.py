@@ -37,7 +37,9 @@ def run_with(tmp_path, fixture, **values):
 
 
 def command(*words, **options):
-    return subprocess.run([sys.executable, "-m", "kiokulab", *words], capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run(
+        [sys.executable, "-m", "kiokulab", *words], capture_output=True, text=True, timeout=120, **options
+    )
 
 
 def processes_of(mark: str) -> list[psutil.Process]:
@@ -45,7 +47,11 @@ def processes_of(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE and mark in process.environ().values():
+            if (
+                process.pid != os.getpid()
+                and process.status() != psutil.STATUS_ZOMBIE
+                and mark in process.environ().values()
+            ):
                 found.append(process)
         except psutil.Error:
             pass
@@ -58,7 +64,11 @@ def busy_kernels(mark: str) -> dict[psutil.Process, list[psutil.Process]]:
     for process in processes_of(mark):
         try:
             parent = process.parent()
-            if parent and "forkserver" in " ".join(process.cmdline()) and "forkserver" not in " ".join(parent.cmdline()):
+            if (
+                parent
+                and "forkserver" in " ".join(process.cmdline())
+                and "forkserver" not in " ".join(parent.cmdline())
+            ):
                 found.setdefault(parent, []).append(process)
         except psutil.Error:
             pass
@@ -94,7 +104,9 @@ def test_a_run_ends_finished_verified_and_has_nothing_to_do_again(toy):
     # the source of a notebook is never written to, and each executed copy is stamped with its proof
     notebook = json.loads((first[0].folder / "3-judge.ipynb").read_bytes())
     assert notebook["metadata"]["kiokulab"]["previous"] == receipts.read_proof(first[0].folder, "2-ingest").digest
-    assert "the first of its chain" in receipts.output_text(json.loads((first[0].folder / "1-generate.ipynb").read_bytes()))
+    assert "the first of its chain" in receipts.output_text(
+        json.loads((first[0].folder / "1-generate.ipynb").read_bytes())
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,7 +173,8 @@ def test_a_runner_that_is_held_up_loses_no_output_of_its_kernel(toy):
 
 
 def test_ten_thousand_flushes_and_then_done(toy):
-    one = run_with(toy, "ten_thousand_flushes", step_timeout_s=600)  # about lost output; a busy machine may take its time
+    # about lost output; a busy machine may take its time
+    one = run_with(toy, "ten_thousand_flushes", step_timeout_s=600)
     assert one.error is None
     printed = receipts.output_text(json.loads((one.folder / "2-ingest.ipynb").read_bytes()))
     assert "\ndone\n" in printed and "9999" in printed
@@ -208,7 +221,9 @@ def test_a_tampered_file_makes_its_step_and_the_later_ones_be_done_again(toy):
     (one.folder / "memories.jsonl").write_bytes(rows.replace(b"abc", b"abd", 1))
     lines = []
     again = run.run_track(params(), ["alpha"], out=lines.append)[0]
-    assert again.todo == ["2-ingest", "3-judge", "4-analyze"] and any("memories.jsonl is not what was written" in line for line in lines)
+    assert again.todo == ["2-ingest", "3-judge", "4-analyze"] and any(
+        "memories.jsonl is not what was written" in line for line in lines
+    )
     assert (one.folder / "memories.jsonl").read_bytes() == rows
 
 
@@ -236,9 +251,24 @@ def slow(toy, monkeypatch):
 
 def start(slow):
     return subprocess.Popen(
-        [sys.executable, "-m", "kiokulab", "run", "toy", "--system", "alpha", "--profile", str(slow / "slow.yml"), "--jobs", "2"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background passes on that it is ignored
+        [
+            sys.executable,
+            "-m",
+            "kiokulab",
+            "run",
+            "toy",
+            "--system",
+            "alpha",
+            "--profile",
+            str(slow / "slow.yml"),
+            "--jobs",
+            "2",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # a suite in the background passes on that it is ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -264,7 +294,9 @@ def test_killing_the_runner_loses_and_leaves_nothing(slow, turn):
     finished = [(path.parent.name[2:], path.stem.replace("@", "/")) for path in paths]
     process.kill()
     process.communicate()
-    assert nothing_left(str(slow)), f"left after a kill at {moment:.2f} s: {[p.cmdline() for p in processes_of(str(slow))]}"
+    assert nothing_left(str(slow)), (
+        f"left after a kill at {moment:.2f} s: {[p.cmdline() for p in processes_of(str(slow))]}"
+    )
     before = Counter((slow / "count.txt").read_text().splitlines()) if (slow / "count.txt").exists() else Counter()
     check_end(slow)
     after = Counter((slow / "count.txt").read_text().splitlines())

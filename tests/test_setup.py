@@ -46,13 +46,19 @@ def test_the_lock_pins_all_that_pyproject_asks_for(repository):
     assert all(re.fullmatch(r"[a-z0-9][a-z0-9._-]*==\S+", line) for line in lines)
     assert names(main) | names(extras["test"]) | names(extras["dask"]) <= names(lines)
     assert "torch" not in names(lines)
-    more = [line for line in (repository / "requirements-embeddings.lock").read_text().splitlines() if line and line[0] != "#"]
+    more = [
+        line
+        for line in (repository / "requirements-embeddings.lock").read_text().splitlines()
+        if line and line[0] != "#"
+    ]
     assert names(extras["embeddings"]) <= names(more) and "torch==2.13.0" in more
     assert all("==" in line for line in more) and not names(more) & names(lines)
 
 
 def notebooks(repository):
-    return sorted((repository / "notebooks").rglob("*.ipynb")) + sorted((repository / "tests" / "fixtures").rglob("*.ipynb"))
+    return sorted((repository / "notebooks").rglob("*.ipynb")) + sorted(
+        (repository / "tests" / "fixtures").rglob("*.ipynb")
+    )
 
 
 def test_notebooks_in_git_are_stripped(repository):
@@ -73,7 +79,8 @@ def test_each_notebook_has_one_parameters_cell_with_a_type_and_a_comment_a_line(
         declared = declared_parameters(path)
         assert set(declared) <= set(KiokuParams.model_fields), path
         (source,) = [
-            "".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+            "".join(cell["source"])
+            for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
             if "parameters" in cell["metadata"].get("tags", [])
         ]
         for name, line in declared.items():
@@ -97,14 +104,29 @@ def make(repository, *words, **environment):
     import os
 
     return subprocess.run(
-        ["make", "-C", str(repository), *words], capture_output=True, text=True, timeout=60, env={**os.environ, "MAKEFLAGS": "", **environment}
+        ["make", "-C", str(repository), *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "MAKEFLAGS": "", **environment},
     )
 
 
 def test_make_alone_shows_what_there_is_to_do(repository):
     result = make(repository)
     assert result.returncode == 0
-    for goal in ("kioku", "test", "verify", "dataset", "contract", "systems", "reproduce", "bench", "notebook", "clean"):
+    for goal in (
+        "kioku",
+        "test",
+        "verify",
+        "dataset",
+        "contract",
+        "systems",
+        "reproduce",
+        "bench",
+        "notebook",
+        "clean",
+    ):
         assert f"make {goal}" in result.stdout
 
 
@@ -117,7 +139,9 @@ def active(monkeypatch):
     monkeypatch.setenv("USE_ACTIVE_ENV", "1")
 
 
-@pytest.mark.parametrize("name", ["no such; touch HACKED", "a'b", 'a"b', "$(touch HACKED)", "`touch HACKED`", "--help", "-k"])
+@pytest.mark.parametrize(
+    "name", ["no such; touch HACKED", "a'b", 'a"b', "$(touch HACKED)", "`touch HACKED`", "--help", "-k"]
+)
 def test_a_system_name_is_never_run_by_a_shell(repository, active, name, tmp_path):
     result = make(repository, "kioku", "SYSTEM=" + name.replace("$", "$$"))
     assert result.returncode == 2 and "unknown system" in result.stderr, result.stderr
@@ -144,7 +168,19 @@ def test_bad_make_variables_are_named_and_nothing_starts(repository, active, wor
 
 
 def test_nothing_committed_names_this_machine(repository):
-    mine = ["Makefile", "pyproject.toml", "requirements.lock", "environment.yml", ".ci/run", "params/kioku.yml", "params/README.md"]
+    mine = [
+        "Makefile",
+        "pyproject.toml",
+        "requirements.lock",
+        "environment.yml",
+        ".ci/run",
+        "params/kioku.yml",
+        "params/README.md",
+    ]
     for name in mine:
         text = (repository / name).read_text()
-        assert "index-url" not in text and "find-links" not in text and not re.search(r"(?<![\w.])/(home|root|work|opt)/", text), name
+        assert (
+            "index-url" not in text
+            and "find-links" not in text
+            and not re.search(r"(?<![\w.])/(home|root|work|opt)/", text)
+        ), name

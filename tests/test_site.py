@@ -42,7 +42,9 @@ def test_a_published_run_is_small_whole_and_verifies(published):
         whole = site.opened(folder)
         assert receipts.verify(whole).status == "finished" and (whole / "units").is_dir()
         original = runs_made.folder(runs_made.standard(), folder.parent.name)
-        assert {p.relative_to(whole) for p in whole.rglob("*")} == {p.relative_to(original) for p in original.rglob("*")}
+        assert {p.relative_to(whole) for p in whole.rglob("*")} == {
+            p.relative_to(original) for p in original.rglob("*")
+        }
 
 
 def test_published_twice_is_the_same_bytes(published):
@@ -95,7 +97,11 @@ def published_here():
     return site.published_runs(PUBLISHED)
 
 
-@pytest.mark.parametrize("folder", published_here() or [None], ids=lambda f: "none published" if f is None else f.relative_to(PUBLISHED).as_posix())
+@pytest.mark.parametrize(
+    "folder",
+    published_here() or [None],
+    ids=lambda f: "none published" if f is None else f.relative_to(PUBLISHED).as_posix(),
+)
 def test_each_run_published_here_verifies(folder):
     if folder is None:
         pytest.skip("nothing is published yet")
@@ -113,7 +119,12 @@ def test_the_readme_table_is_that_of_the_published_runs():
 def test_the_table_holds_each_figure_with_its_counts(published):
     table = site.readme_table(published, every=True)
     lines = table.splitlines()
-    assert [line.split("|")[1].strip() for line in lines[2:]] == ["oracle", "replace-similar", "null", "store-everything"]
+    assert [line.split("|")[1].strip() for line in lines[2:]] == [
+        "oracle",
+        "replace-similar",
+        "null",
+        "store-everything",
+    ]
     for folder in site.published_runs(published):
         part = json.loads((folder / "metrics.json").read_bytes())["by_route"]["raw"]
         line = next(x for x in lines if x.startswith(f"| {folder.parent.name} |"))
@@ -125,7 +136,10 @@ def test_the_table_holds_each_figure_with_its_counts(published):
 def test_the_table_goes_between_its_marks():
     before = "a\n<!-- table:kioku -->\nold\n<!-- /table:kioku -->\nb"
     after = site.with_table(before, "| new |")
-    assert after == "a\n<!-- table:kioku -->\n| new |\n<!-- /table:kioku -->\nb" and site.with_table(after, "| new |") == after
+    assert (
+        after == "a\n<!-- table:kioku -->\n| new |\n<!-- /table:kioku -->\nb"
+        and site.with_table(after, "| new |") == after
+    )
     for text in ("no marks", before + before, "<!-- /table:kioku --><!-- table:kioku -->"):
         with pytest.raises(InputError):
             site.with_table(text, "x")
@@ -146,8 +160,14 @@ class Links(HTMLParser):
             self.links.append(found["href"])
         if found.get("id"):
             self.ids.add(found["id"])
-        self.outside += [v for n, v in attributes if n in ("src", "srcset", "action", "data", "poster") and not (v or "").startswith("data:")]
-        if tag in ("script", "iframe", "object", "embed", "form", "base") or any(n.startswith("on") for n, _ in attributes):
+        self.outside += [
+            v
+            for n, v in attributes
+            if n in ("src", "srcset", "action", "data", "poster") and not (v or "").startswith("data:")
+        ]
+        if tag in ("script", "iframe", "object", "embed", "form", "base") or any(
+            n.startswith("on") for n, _ in attributes
+        ):
             self.outside.append(tag)
         if tag == "img":
             self.images.append(found.get("alt"))
@@ -155,16 +175,27 @@ class Links(HTMLParser):
 
 def test_every_page_is_self_contained_and_every_link_leads_somewhere(built):
     pages = {p.relative_to(built).as_posix(): Links(p.read_text(encoding="utf-8")) for p in built.rglob("*.html")}
-    assert {"index.html", "kioku.html", "kioku/oracle.html"} <= set(pages) and not [p for p in built.rglob("*") if p.is_file() and p.suffix != ".html"]
+    assert {"index.html", "kioku.html", "kioku/oracle.html"} <= set(pages) and not [
+        p for p in built.rglob("*") if p.is_file() and p.suffix != ".html"
+    ]
     for name, page in pages.items():
         assert not page.outside, (name, page.outside[:3])
         assert all(alt and alt.strip() for alt in page.images), name
         text = (built / name).read_text(encoding="utf-8")
-        assert "default-src 'none'" in text and "prefers-color-scheme: dark" in text and "@import" not in text and "url(" not in text
+        assert (
+            "default-src 'none'" in text
+            and "prefers-color-scheme: dark" in text
+            and "@import" not in text
+            and "url(" not in text
+        )
         for href in page.links:
             if not href.startswith("https://"):
                 path, fragment = urldefrag(unquote(href))
-                target = (built / name).parent.joinpath(path).resolve().relative_to(built.resolve()).as_posix() if path else name
+                target = (
+                    (built / name).parent.joinpath(path).resolve().relative_to(built.resolve()).as_posix()
+                    if path
+                    else name
+                )
                 assert target in pages, (name, href)
                 assert not fragment or fragment in pages[target].ids, (name, href)
 
@@ -177,13 +208,19 @@ def test_ten_figures_lead_to_their_utterance_and_ledger_line_in_three_clicks(bui
     followed = 0
     start = Links((built / "kioku.html").read_text(encoding="utf-8"))
     for row in table["rows"]:
-        people = {p["id"]: Persona.model_validate(p) for p in map(json.loads, open(site.opened(published / row["folder"]) / "dataset.jsonl", encoding="utf-8"))}
+        people = {
+            p["id"]: Persona.model_validate(p)
+            for p in map(json.loads, open(site.opened(published / row["folder"]) / "dataset.jsonl", encoding="utf-8"))
+        }
         for metric in ("recall", "update_applied", "old_version_kept", "forget_violation", "check_questions"):
-            first = next(link for link in start.links if f"-{row['system']}-" in link and link.endswith(f"/{metric}.html"))
+            first = next(
+                link for link in start.links if f"-{row['system']}-" in link and link.endswith(f"/{metric}.html")
+            )
             list_page = (built / first).read_text(encoding="utf-8")
             figure = next(f for f in row["figures"] if f["name"] == metric)
             assert list_page.count("<tr") - 1 == figure["n"] + figure["not_judged"]
-            second = next(link for link in Links(list_page).links if "#f" in link)  # null holds nothing, and its cases say so
+            # null holds nothing, and its cases say so
+            second = next(link for link in Links(list_page).links if "#f" in link)
             path, fact = urldefrag(second)
             case_page = (built / first).parent / path
             block = case_page.read_text(encoding="utf-8").split(f'id="{fact}"')[1].split('class="case"')[0]
@@ -216,17 +253,51 @@ def test_hostile_text_of_a_memory_is_text(tmp_path, monkeypatch):
         memory["text"] = HOSTILE
     page = Links(case_html(x, item["id"]))
     text = case_html(x, item["id"])
-    assert not page.outside and not page.images and "&lt;script&gt;" in text and "\u202e" not in text and "\x00" not in text
+    assert (
+        not page.outside
+        and not page.images
+        and "&lt;script&gt;" in text
+        and "\u202e" not in text
+        and "\x00" not in text
+    )
 
 
-@pytest.mark.parametrize("bad", ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<img src='https://a.example/x.png'>", "<a href='javascript:alert(1)'>x</a>",
-                                 "<iframe src='https://a.example'></iframe>", "<p style='background:url(https://a.example)'>x</p>", "<svg onload=alert(1)>", "<style>@import 'x'</style>"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "<script>alert(1)</script>",
+        "<img src=x onerror=alert(1)>",
+        "<img src='https://a.example/x.png'>",
+        "<a href='javascript:alert(1)'>x</a>",
+        "<iframe src='https://a.example'></iframe>",
+        "<p style='background:url(https://a.example)'>x</p>",
+        "<svg onload=alert(1)>",
+        "<style>@import 'x'</style>",
+    ],
+)
 def test_a_notebook_from_anywhere_is_cleaned(bad):
-    notebook = {"cells": [{"cell_type": "markdown", "source": [bad]}, {"cell_type": "code", "source": [bad], "execution_count": 1, "outputs": [
-        {"output_type": "display_data", "data": {"text/html": [bad]}}, {"output_type": "stream", "name": "stdout", "text": [bad]}]}]}
+    notebook = {
+        "cells": [
+            {"cell_type": "markdown", "source": [bad]},
+            {
+                "cell_type": "code",
+                "source": [bad],
+                "execution_count": 1,
+                "outputs": [
+                    {"output_type": "display_data", "data": {"text/html": [bad]}},
+                    {"output_type": "stream", "name": "stdout", "text": [bad]},
+                ],
+            },
+        ]
+    }
     shown = to_html(notebook)
     page = Links(shown)
-    assert not page.outside and not [x for x in page.links if not x.startswith("https://")] and "@import" not in clean(bad) and "url(" not in clean(bad)
+    assert (
+        not page.outside
+        and not [x for x in page.links if not x.startswith("https://")]
+        and "@import" not in clean(bad)
+        and "url(" not in clean(bad)
+    )
 
 
 def test_a_folder_that_is_no_site_is_left_alone(published, tmp_path):
@@ -247,7 +318,10 @@ def many(tmp_path_factory):
     root, target = tmp_path_factory.mktemp("many"), tmp_path_factory.mktemp("published-many")
     made = [runs_made.make(root, system, personas=2, route="all") for system in ("oracle", "replace-similar")]
     made += [runs_made.make(root, system, track="drift", language="en") for system in ("oracle", "mute")]
-    made += [runs_made.make(root, "reference-lexical", track="emem"), runs_made.make(root, "plain-rag", track="verdict", questions=6)]
+    made += [
+        runs_made.make(root, "reference-lexical", track="emem"),
+        runs_made.make(root, "plain-rag", track="verdict", questions=6),
+    ]
     for folder in made:
         site.publish(folder, target)
     out = tmp_path_factory.mktemp("site-many") / "site"
@@ -274,12 +348,20 @@ def test_a_figure_of_a_route_leads_to_what_that_route_counted(many):
     for route, end in (("raw", ""), ("requests", "-requests"), ("signaled", "-signaled")):
         row = next(r for r in tables[route]["rows"] if r["system"] == "replace-similar")
         for metric in ("old_version_kept", "noise"):
-            link = next(link for link in page.links if "-replace-similar-" in link and link.endswith(f"/{metric}{end}.html"))
+            link = next(
+                link for link in page.links if "-replace-similar-" in link and link.endswith(f"/{metric}{end}.html")
+            )
             listed = (out / link).read_text(encoding="utf-8")
             figure = next(f for f in row["figures"] if f["name"] == metric)
-            assert listed.count("<tr") - 1 == figure["n"] + figure["not_judged"] and f"/{route}<" in listed and f"route {route}" in listed
+            assert (
+                listed.count("<tr") - 1 == figure["n"] + figure["not_judged"]
+                and f"/{route}<" in listed
+                and f"route {route}" in listed
+            )
     person = (out / link).parent / "en-01-requests.html"
-    assert "(route requests)" in person.read_text(encoding="utf-8") and 'href="en-01-signaled.html"' in person.read_text(encoding="utf-8")
+    assert "(route requests)" in person.read_text(
+        encoding="utf-8"
+    ) and 'href="en-01-signaled.html"' in person.read_text(encoding="utf-8")
 
 
 def test_every_link_of_a_site_of_all_tracks_leads_somewhere(many):
@@ -290,7 +372,9 @@ def test_every_link_of_a_site_of_all_tracks_leads_somewhere(many):
         for href in page.links:
             if not href.startswith("https://"):
                 path, fragment = urldefrag(unquote(href))
-                target = (out / name).parent.joinpath(path).resolve().relative_to(out.resolve()).as_posix() if path else name
+                target = (
+                    (out / name).parent.joinpath(path).resolve().relative_to(out.resolve()).as_posix() if path else name
+                )
                 assert target in pages and (not fragment or fragment in pages[target].ids), (name, href)
 
 
@@ -304,4 +388,7 @@ def test_tables_of_one_title_say_what_differs(tmp_path):
     for system in ("oracle", "null"):
         runs_made.make(root, system, personas=2)
     titles = [t["title"] for t in compare.compare(root, resamples=0)["tables"]]
-    assert sorted(titles) == ["kioku · v0.1 · raw conversation · personas 2", "kioku · v0.1 · raw conversation · personas 4"]
+    assert sorted(titles) == [
+        "kioku · v0.1 · raw conversation · personas 2",
+        "kioku · v0.1 · raw conversation · personas 4",
+    ]

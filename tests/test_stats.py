@@ -14,7 +14,9 @@ from kiokulab import stats
 shares = st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
 
-@pytest.mark.parametrize("k, n, low, high", [(25, 30, 66.4, 92.7), (26, 30, 70.3, 94.7), (0, 40, 0.0, 8.8), (17, 25, 48.4, 82.8)])
+@pytest.mark.parametrize(
+    "k, n, low, high", [(25, 30, 66.4, 92.7), (26, 30, 70.3, 94.7), (0, 40, 0.0, 8.8), (17, 25, 48.4, 82.8)]
+)
 def test_wilson_known_values(k, n, low, high):
     rate = stats.wilson(k, n)
     assert (round(100 * rate.low, 1), round(100 * rate.high, 1)) == (low, high)

@@ -71,11 +71,25 @@ def test_an_agent_that_is_not_there_or_late_is_a_failure(described, tmp_path):
 
 def test_other_settings_are_another_run_and_the_same_ones_the_same(described):
     one = systems.describe(described())["source_digest"]
-    assert systems.describe(described())["source_digest"] == one != systems.describe(described(version="stub 2"))["source_digest"]
+    assert (
+        systems.describe(described())["source_digest"]
+        == one
+        != systems.describe(described(version="stub 2"))["source_digest"]
+    )
 
 
 def test_an_agent_that_asks_the_runs_model_is_given_its_endpoint_and_its_name(described, tmp_path):
-    name = described(command=[sys.executable, "-c", "import sys; open('notes.md', 'a').write(' '.join(sys.argv[1:]))", "{endpoint}", "{model}"], folder="work", model="required")
+    name = described(
+        command=[
+            sys.executable,
+            "-c",
+            "import sys; open('notes.md', 'a').write(' '.join(sys.argv[1:]))",
+            "{endpoint}",
+            "{model}",
+        ],
+        folder="work",
+        model="required",
+    )
     assert systems.describe(name)["model"] == "required"
     with pytest.raises(SystemFailure, match="this run has none"):
         with systems.connect(name, space="u", workdir=tmp_path / "none"):
@@ -86,7 +100,9 @@ def test_an_agent_that_asks_the_runs_model_is_given_its_endpoint_and_its_name(de
             assert memory.dump()[0].text == f"{endpoint} scripted"
 
 
-@pytest.mark.skipif("byterover" not in os.environ.get("KIOKULAB_TEST_SYSTEMS", ""), reason="a minute: make test-systems")
+@pytest.mark.skipif(
+    "byterover" not in os.environ.get("KIOKULAB_TEST_SYSTEMS", ""), reason="a minute: make test-systems"
+)
 def test_a_whole_run_of_the_kioku_track_with_a_stand_in_agent(described, tmp_path, monkeypatch):
     monkeypatch.setenv("KIOKULAB_OUTPUTS", str(tmp_path / "outputs"))
     base = params.KiokuParams.checked({"personas": 1, "bootstrap": 100})
@@ -121,7 +137,15 @@ def test_without_a_way_to_ask_search_is_not_applicable(described, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"folder": "../.."}, {"folder": "/etc"}, {"command": "rm -rf"}, {"feeds": "week"}, {"model": "yes"}, {"colour": 1}]
+    "changes",
+    [
+        {"folder": "../.."},
+        {"folder": "/etc"},
+        {"command": "rm -rf"},
+        {"feeds": "week"},
+        {"model": "yes"},
+        {"colour": 1},
+    ],
 )
 def test_settings_that_cannot_be_are_refused(described, changes):
     with pytest.raises(InputError):

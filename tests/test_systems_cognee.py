@@ -44,7 +44,16 @@ def test_what_its_graph_says_is_listed_once_each_and_its_scaffold_is_not():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("found", ["a", ["a"], {"search_result": ["a"]}, [{"search_result": [{"text": "a"}]}], type("Row", (), {"search_result": ["a"]})()])
+@pytest.mark.parametrize(
+    "found",
+    [
+        "a",
+        ["a"],
+        {"search_result": ["a"]},
+        [{"search_result": [{"text": "a"}]}],
+        type("Row", (), {"search_result": ["a"]})(),
+    ],
+)
 def test_the_texts_of_a_search_in_whatever_form_it_gives_them(found):
     assert cognee._texts(found) == ["a"]
 
@@ -62,13 +71,22 @@ def test_with_a_model_its_graph_is_made_over_a_restart_and_apart_from_other_unit
             memory.ingest(SESSION, WHEN)
             memory.settle(300)
             kept = memory.dump()
-            assert [(row.layer, row.kind) for row in kept if row.layer == "live"] == [("live", "chunk")] and "2023-05-20" in kept[0].text
-            assert {row.text for row in kept if row.kind == "relation"} == {"My dog is called Biscuit.", "私の犬の名前はポチです。"}
-            assert {row.layer for row in kept if row.kind != "chunk"} == {"derived"} and "summary" in {row.kind for row in kept}
+            assert [(row.layer, row.kind) for row in kept if row.layer == "live"] == [
+                ("live", "chunk")
+            ] and "2023-05-20" in kept[0].text
+            assert {row.text for row in kept if row.kind == "relation"} == {
+                "My dog is called Biscuit.",
+                "私の犬の名前はポチです。",
+            }
+            assert {row.layer for row in kept if row.kind != "chunk"} == {"derived"} and "summary" in {
+                row.kind for row in kept
+            }
             assert len(asked) == 2, "its graph and its summary"
         with connect(tmp_path, endpoint, name="cognee") as memory, connect(tmp_path, endpoint, "u2", "cognee") as other:
             assert memory.dump() == kept and other.dump() == []
-            assert "Biscuit" not in (tmp_path / "u1" / "store" / "documents.json").read_text(), "residue at rest is cognee's, and none of the adapter's"
+            assert "Biscuit" not in (tmp_path / "u1" / "store" / "documents.json").read_text(), (
+                "residue at rest is cognee's, and none of the adapter's"
+            )
             other.ingest(Request("r", WHEN, "My canary sings 99881 songs."), WHEN)
             other.settle(300)
             memory.reset()
@@ -92,7 +110,9 @@ def test_faults_of_the_model_are_failures_and_never_an_empty_success(environment
         fault.clear()
         memory.ingest(SESSION, WHEN)
         memory.settle(300)
-        assert len([row for row in memory.dump() if row.kind == "chunk"]) == 3, "what failed is taken along by the next run"
+        assert len([row for row in memory.dump() if row.kind == "chunk"]) == 3, (
+            "what failed is taken along by the next run"
+        )
 
 
 def test_documents_are_kept_as_chunks_over_a_restart_and_apart_from_other_units(environment, tmp_path):

@@ -16,7 +16,9 @@ from kiokulab.systems.base import Request, Session, SystemFailure, Turn, Unsuppo
 from kiokulab.systems.contract import FAIL, line_of, run_contract
 
 WHEN = "2023-05-20T10:00:00+09:00"
-SESSION = Session("s1", WHEN, (Turn("user", "My dog is called Biscuit. 私の犬の名前はポチです。"), Turn("assistant", "Nice.")))
+SESSION = Session(
+    "s1", WHEN, (Turn("user", "My dog is called Biscuit. 私の犬の名前はポチです。"), Turn("assistant", "Nice."))
+)
 
 
 class Bank:
@@ -28,7 +30,16 @@ class Bank:
         self.waiting, self.log = 0, None
 
     def store(self, text, kind="world", **more):
-        self.rows.append({"id": f"{len(self.rows):08x}-random", "text": text, "fact_type": kind, "date": WHEN, "mentioned_at": WHEN, **more})
+        self.rows.append(
+            {
+                "id": f"{len(self.rows):08x}-random",
+                "text": text,
+                "fact_type": kind,
+                "date": WHEN,
+                "mentioned_at": WHEN,
+                **more,
+            }
+        )
 
     def answer(self, method, path, query, body):
         """(status, JSON) of one request."""
@@ -39,7 +50,13 @@ class Bank:
             kinds = {row["fact_type"]: 0 for row in self.rows}
             for row in self.rows:
                 kinds[row["fact_type"]] += 1
-            return 200, {"nodes_by_fact_type": kinds, "pending_operations": int(busy), "operations_by_status": {}, "pending_consolidation": self.waiting, "failed_consolidation": self.failed}
+            return 200, {
+                "nodes_by_fact_type": kinds,
+                "pending_operations": int(busy),
+                "operations_by_status": {},
+                "pending_consolidation": self.waiting,
+                "failed_consolidation": self.failed,
+            }
         if path == "/memories/list":
             rows = self.hidden if query.get("state") == ["invalidated"] else self.rows
             start, count = int(query["offset"][0]), int(query["limit"][0])
@@ -47,7 +64,9 @@ class Bank:
         if path == "/memories" and method == "POST":
             if self.log:
                 with open(self.log, "a") as file:
-                    file.write("WARNING Cannot make progress splitting chunk 1/1 (40 chars); dropping this sub-chunk.\n" * 2)
+                    file.write(
+                        "WARNING Cannot make progress splitting chunk 1/1 (40 chars); dropping this sub-chunk.\n" * 2
+                    )
             elif self.status == "completed":
                 self.store(body["items"][0]["content"])
             return 200, {"operation_id": "op1"}
@@ -60,7 +79,11 @@ class Bank:
             self.waiting = 0
             return 200, {}
         if path == "/memories/recall":
-            return 200, {"results": [{"id": row["id"], "text": row["text"], "mentioned_at": row["mentioned_at"]} for row in self.rows]}
+            return 200, {
+                "results": [
+                    {"id": row["id"], "text": row["text"], "mentioned_at": row["mentioned_at"]} for row in self.rows
+                ]
+            }
         if method == "PATCH" and path.startswith("/memories/"):
             found = [row for row in self.rows if row["id"] == path.removeprefix("/memories/")]
             if not found or found[0]["fact_type"] == "observation":
@@ -116,7 +139,9 @@ def held(tmp_path, monkeypatch):
 def test_a_session_is_one_item_with_its_date_and_a_document_of_its_own(held):
     adapter, bank = held
     assert adapter.ingest(SESSION, WHEN).added == 1 and adapter.ingest(SESSION, WHEN).added == 1
-    items = [body["items"][0] for method, path, _, body in bank.asked if method == "POST" and path.endswith("/memories")]
+    items = [
+        body["items"][0] for method, path, _, body in bank.asked if method == "POST" and path.endswith("/memories")
+    ]
     assert [item["document_id"] for item in items] == ["d000001", "d000002"], "the same session twice replaces nothing"
     assert json.loads(items[0]["content"]) == [{"role": turn.role, "content": turn.text} for turn in SESSION.turns]
     assert items[0]["timestamp"] == WHEN and adapter.dump()[0].created == WHEN
@@ -133,7 +158,11 @@ def test_a_listing_over_many_pages_is_complete_and_twice_the_same(held):
     for number in range(250):
         bank.store(f"fact {number}")
     first = [(row.id, row.text) for row in adapter.dump()]
-    assert len(first) == 250 and len({id for id, _ in first}) == 250 and first == [(row.id, row.text) for row in adapter.dump()]
+    assert (
+        len(first) == 250
+        and len({id for id, _ in first}) == 250
+        and first == [(row.id, row.text) for row in adapter.dump()]
+    )
 
 
 def test_a_listing_that_loses_memories_is_a_failure_and_no_short_list(held):
@@ -151,7 +180,11 @@ def test_observations_are_derived_and_what_is_invalidated_is_retired(held):
     bank.store("gone")
     ids = {row.text: row.id for row in adapter.dump()}
     assert adapter.forget({"ids": [ids["gone"]]}) == 1
-    assert {row.text: (row.layer, row.kind) for row in adapter.dump()} == {"seen": ("derived", "observation"), "told": ("live", "world"), "gone": ("retired", "world")}
+    assert {row.text: (row.layer, row.kind) for row in adapter.dump()} == {
+        "seen": ("derived", "observation"),
+        "told": ("live", "world"),
+        "gone": ("retired", "world"),
+    }
     assert [row.id for row in adapter.dump() if row.text == "gone"] == [ids["gone"]], "it keeps its number"
     with pytest.raises(SystemFailure, match="only facts can be curated"):
         adapter.forget({"ids": [ids["seen"]]})
@@ -179,13 +212,19 @@ def test_text_that_it_drops_since_an_answer_was_cut_off_is_a_counted_warning(hel
     adapter, bank = held
     bank.log = adapter.log_file
     told = adapter.ingest(SESSION, WHEN)
-    assert told.added == 0 and told.warnings == ["2 parts of the text were dropped, since the model's answers to them were cut off"]
+    assert told.added == 0 and told.warnings == [
+        "2 parts of the text were dropped, since the model's answers to them were cut off"
+    ]
 
 
 def test_an_answer_that_it_mends_is_a_counted_warning_and_one_that_a_second_attempt_made_good_is_not(held):
     adapter, _ = held
-    adapter.log_file.write_text("JSON parse error from LLM response (attempt 1/4): x\nJSON parse error from LLM response (attempt 4/4): x\n")
-    assert adapter._complaints(0) == ["1 answers of the model were no JSON in the last attempt either, and were mended or given up"]
+    adapter.log_file.write_text(
+        "JSON parse error from LLM response (attempt 1/4): x\nJSON parse error from LLM response (attempt 4/4): x\n"
+    )
+    assert adapter._complaints(0) == [
+        "1 answers of the model were no JSON in the last attempt either, and were mended or given up"
+    ]
     assert adapter._complaints(adapter.log_file.stat().st_size) == []
 
 
@@ -193,7 +232,9 @@ def test_settling_waits_for_the_queue_and_asks_for_consolidation_where_nothing_r
     adapter, bank = held
     bank.done, bank.waiting = 3, 2
     adapter.settle(30)
-    assert [path for _, path, _, _ in bank.asked if path.endswith("/consolidate")] == ["/v1/default/banks/u1/consolidate"]
+    assert [path for _, path, _, _ in bank.asked if path.endswith("/consolidate")] == [
+        "/v1/default/banks/u1/consolidate"
+    ]
 
 
 def test_a_queue_that_is_never_empty_is_a_failure(held):
@@ -210,7 +251,9 @@ def test_a_search_gives_k_in_its_own_order_and_tells_the_date_of_the_question(he
         bank.store(f"fact {number}")
     assert [hit.text for hit in adapter.search("fact", 4, WHEN).hits] == [f"fact {number}" for number in range(4)]
     asked = next(body for _, path, _, body in bank.asked if path.endswith("/recall"))
-    assert asked["query_timestamp"] == WHEN and asked["max_tokens"] >= 1_000_000, "a recall ends at 4096 tokens otherwise"
+    assert asked["query_timestamp"] == WHEN and asked["max_tokens"] >= 1_000_000, (
+        "a recall ends at 4096 tokens otherwise"
+    )
 
 
 def test_what_its_server_was_refused_reaches_the_workers_record(held, monkeypatch):
@@ -219,7 +262,9 @@ def test_what_its_server_was_refused_reaches_the_workers_record(held, monkeypatc
     monkeypatch.setattr(hindsight.sys, "audit", lambda *event: seen.append(event))
     adapter.refused.write_text("getaddrinfo example.org:443\n", encoding="utf-8")
     adapter.dump()
-    assert [event for event in seen if "example.org" in event] == [("socket.getaddrinfo", "example.org", "443", 0, 0, 0)], "once"
+    assert [event for event in seen if "example.org" in event] == [
+        ("socket.getaddrinfo", "example.org", "443", 0, 0, 0)
+    ], "once"
 
 
 def test_a_lock_of_a_dead_life_goes_only_where_another_program_has_its_number(tmp_path):
@@ -244,7 +289,12 @@ def test_root_gets_another_name_and_everybody_else_nothing(monkeypatch):
 
 def test_it_says_what_it_is_and_refuses_to_run_without_a_model():
     said = systems.describe("hindsight")
-    assert said["version"] == "1.1.0" and said["dates"] == "native" and said["model"] == "required" and said["keeps"] == "some"
+    assert (
+        said["version"] == "1.1.0"
+        and said["dates"] == "native"
+        and said["model"] == "required"
+        and said["keeps"] == "some"
+    )
     assert "hindsight" not in systems.NOT_BUILT
     with pytest.raises(SystemFailure, match="needs a language model"):
         hindsight.Hindsight().open("u1", "/nonexistent")
@@ -314,7 +364,9 @@ def test_real_faults_of_the_model_are_failures_or_counted_warnings_and_never_an_
         fault.clear()
         fault.update(bad="extraction", answer=HALF)
         told = memory.ingest(SESSION, WHEN)
-        assert told.added == 1 and "1 answers of the model were no JSON" in told.warnings[0], "it mends half an answer and stores half a fact"
+        assert told.added == 1 and "1 answers of the model were no JSON" in told.warnings[0], (
+            "it mends half an answer and stores half a fact"
+        )
         memory.forget({"all": True})
         fault.clear()
         fault.update(bad="consolidation", answer="no JSON")
@@ -325,5 +377,6 @@ def test_real_faults_of_the_model_are_failures_or_counted_warnings_and_never_an_
 
 
 def test_real_contract(real):
-    checks = run_contract("hindsight", items=52)  # a search gives observations beside the facts: 50 results need 50 facts
+    # a search gives observations beside the facts: 50 results need 50 facts
+    checks = run_contract("hindsight", items=52)
     assert [line_of(check) for check in checks if check.outcome == FAIL] == []

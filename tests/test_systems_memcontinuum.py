@@ -24,7 +24,9 @@ def memory(tmp_path):
 
 def test_it_keeps_the_contract_with_the_stand_in():
     checks = contract.run_contract("memcontinuum", SETTINGS, items=15)
-    assert not [check for check in checks if check.outcome == contract.FAIL], [contract.line_of(check) for check in checks]
+    assert not [check for check in checks if check.outcome == contract.FAIL], [
+        contract.line_of(check) for check in checks
+    ]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,10 @@ def test_what_is_absent_is_said_before_anything_starts(settings, says, tmp_path)
 
 
 def test_commands_end_with_2_and_the_hint(capsys):
-    for command in (["contract", "--system", "memcontinuum"], ["run", "kioku", "--system", "memcontinuum", "--personas", "1"]):
+    for command in (
+        ["contract", "--system", "memcontinuum"],
+        ["run", "kioku", "--system", "memcontinuum", "--personas", "1"],
+    ):
         assert main(command) == 2
         assert "Clone github.com/krakozavr/MemContinuum" in capsys.readouterr().err
     assert main(["systems", "--system", "memcontinuum"]) == 0
@@ -54,7 +59,14 @@ def test_commands_end_with_2_and_the_hint(capsys):
 
 
 def test_any_text_comes_back_as_it_was(memory):
-    texts = ["---\nid: TOP-9\n---", "a: b\n- 'c' \"d\" \\ #e", "\u202e <script> & \x00\x1b", "私の犬 🐕 𠮟", "lone \ud83d half", "x" * 100_000]
+    texts = [
+        "---\nid: TOP-9\n---",
+        "a: b\n- 'c' \"d\" \\ #e",
+        "\u202e <script> & \x00\x1b",
+        "私の犬 🐕 𠮟",
+        "lone \ud83d half",
+        "x" * 100_000,
+    ]
     for number, text in enumerate(texts):
         memory.ingest(Utterance(f"u{number}", WHEN, Turn("user", text)), WHEN)
     rows = memory.dump()
@@ -81,7 +93,9 @@ def test_a_memidx_that_fails_is_a_failure_and_never_an_empty_result(tmp_path):
     broken = tmp_path / "repo"
     broken.mkdir()
     (broken / "memidx.py").write_text("import sys; sys.exit('the schema is another')")
-    with systems.connect("memcontinuum", {**SETTINGS, "repo": str(broken)}, space="a", workdir=tmp_path / "unit") as memory:
+    with systems.connect(
+        "memcontinuum", {**SETTINGS, "repo": str(broken)}, space="a", workdir=tmp_path / "unit"
+    ) as memory:
         memory.ingest(Request("r", WHEN, "I like tea."), WHEN)
         with pytest.raises(SystemFailure, match="the schema is another"):
             memory.search("tea", 5)

@@ -70,7 +70,10 @@ def test_a_killed_unit_is_tried_once_more(tmp_path):
 @pytest.mark.parametrize(
     "name, reason",
     [
-        ("always_killed", "died"), ("leaves_without_a_word", "died"), ("calls_exit", "SystemExit"), ("gives_no_dict", "TypeError"),
+        ("always_killed", "died"),
+        ("leaves_without_a_word", "died"),
+        ("calls_exit", "SystemExit"),
+        ("gives_no_dict", "TypeError"),
         ("gives_nan", "ValueError"),
     ],
 )
@@ -147,7 +150,14 @@ def test_a_unit_given_twice_is_refused(tmp_path):
 
 
 def test_secrets_are_known_by_their_names():
-    dirty = {"OPENAI_API_KEY": "x", "HF_TOKEN": "x", "AWS_SECRET_ACCESS_KEY": "x", "DB_PASSWORD": "x", "PATH": "p", "PYTHONDONTWRITEBYTECODE": "1"}
+    dirty = {
+        "OPENAI_API_KEY": "x",
+        "HF_TOKEN": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "DB_PASSWORD": "x",
+        "PATH": "p",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     assert units.clean_environment(dirty) == {"PATH": "p"}
 
 
@@ -181,12 +191,26 @@ def test_on_dask_failures_are_named_as_on_one_machine(tmp_path, cluster):
     address, _ = cluster
     outcome = call("raises_on_odd", make(4), tmp_path / "x", engine="dask", scheduler=address)
     assert outcome.finished == ["u-0", "u-2"] and outcome.failed["u-1"] == "ValueError: odd and more"
-    assert call("always_killed", make(1), tmp_path / "y", engine="dask", scheduler=address).failed["u-0"].startswith("died")
-    late = call("hangs_with_a_child", make(1, pid=str(tmp_path / "pid")), tmp_path / "z", engine="dask", scheduler=address, timeout_s=4)
+    assert (
+        call("always_killed", make(1), tmp_path / "y", engine="dask", scheduler=address)
+        .failed["u-0"]
+        .startswith("died")
+    )
+    late = call(
+        "hangs_with_a_child",
+        make(1, pid=str(tmp_path / "pid")),
+        tmp_path / "z",
+        engine="dask",
+        scheduler=address,
+        timeout_s=4,
+    )
     assert late.failed == {"u-0": "timeout: not done after 4 s"}
 
 
-@pytest.mark.parametrize("scheduler, says", [("", "needs a scheduler"), ("tcp://127.0.0.1:9", "no Dask scheduler"), ("nonsense://", "no Dask")])
+@pytest.mark.parametrize(
+    "scheduler, says",
+    [("", "needs a scheduler"), ("tcp://127.0.0.1:9", "no Dask scheduler"), ("nonsense://", "no Dask")],
+)
 def test_a_dask_that_is_not_there_is_bad_input(tmp_path, scheduler, says, monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setattr(units, "CONNECT_S", 2)

@@ -126,7 +126,13 @@ def test_a_systems_calls_after_it_has_settled_are_what_retrieving_costs(tmp_path
     made = (("q1", 1), ("q1", 2), ("q1", 3), ("q2", 1))
     record.add([calls.Call(unit, "system", seq, 1, "chat/completions", "k", b"{}", cost="0.5") for unit, seq in made])
     assert record.given("q1") == {}  # none of them was answered
-    record.add([calls.Call("q3", "system", 1, 1, "chat/completions", "k", b"{}", answer=b"{}", status=200, final=1, cost="0.5")])
+    record.add(
+        [
+            calls.Call(
+                "q3", "system", 1, 1, "chat/completions", "k", b"{}", answer=b"{}", status=200, final=1, cost="0.5"
+            )
+        ]
+    )
     assert record.given("q3") == {"system": 1}
     record.begin("q3")
     assert record.given("q3") == {} and record.again("q3", "system", "k") and record.given("q3") == {"system": 1}

@@ -161,7 +161,20 @@ def test_a_live_run_goes_through_the_runners_meter_and_is_replayed_without_key_a
         line = [sys.executable, "-m", "kiokulab", *arguments]
         return subprocess.run(line, capture_output=True, text=True, timeout=600, env=known, stdin=subprocess.DEVNULL)
 
-    few = ["--data", str(data), "--label", "x", "--embedder", "hash", "--bootstrap", "50", "--endpoint", server.url, "--concurrency", "4"]
+    few = [
+        "--data",
+        str(data),
+        "--label",
+        "x",
+        "--embedder",
+        "hash",
+        "--bootstrap",
+        "50",
+        "--endpoint",
+        server.url,
+        "--concurrency",
+        "4",
+    ]
     models = ["--reader", "llm:r", "--judge", "llm:openai/gpt-4o-2024-08-06", "--panel", "llm:a,llm:b,llm:c"]
     server.script = lambda number, body: "429" if number % 3 == 0 else "ok"
     server.account.clear()
@@ -173,7 +186,11 @@ def test_a_live_run_goes_through_the_runners_meter_and_is_replayed_without_key_a
     folder = next(path.parent for path in (tmp_path / "outputs").glob("verdict/*/full-context/*/receipt.json"))
     receipt = receipts.verify(folder)
     total = calls.totals([folder / "judge-calls.sqlite"])
-    assert receipt.cost.calls == total["calls"] == 4 * 5 and not receipt.cost.plumbing and set(receipt.cost.prompts) == {"prompts-v1.yml"}
+    assert (
+        receipt.cost.calls == total["calls"] == 4 * 5
+        and not receipt.cost.plumbing
+        and set(receipt.cost.prompts) == {"prompts-v1.yml"}
+    )
     assert receipt.versions.models == ["a-2026", "b-2026", "c-2026", "openai/gpt-4o-2024-08-06-2026", "r-2026"]
     assert {"answers.jsonl", "answer-events.jsonl"} <= receipts.WRITTEN
     mine = [path for path in (tmp_path / "outputs").rglob("judge-calls.sqlite")]
@@ -189,14 +206,27 @@ def test_a_live_run_goes_through_the_runners_meter_and_is_replayed_without_key_a
     server.script = "ok"
     other = kit("judge", str(folder), "--data", str(data), "--judge", "llm:another", "--budget-usd", "5")
     assert other.returncode == 0, other.stderr
-    assert [row["body"]["model"] for row in server.account[count:]] == ["another"] * 4  # neither the reader nor the panel is asked again
-    sibling = next(path.parent for path in (tmp_path / "outputs").glob("verdict/*/full-context/*/receipt.json") if path.parent != folder)
+    assert [row["body"]["model"] for row in server.account[count:]] == [
+        "another"
+    ] * 4  # neither the reader nor the panel is asked again
+    sibling = next(
+        path.parent
+        for path in (tmp_path / "outputs").glob("verdict/*/full-context/*/receipt.json")
+        if path.parent != folder
+    )
     assert (sibling / "answers.jsonl").read_bytes() == (folder / "answers.jsonl").read_bytes()
     second = receipts.verify(sibling)
     assert second.parent and second.cost.calls == 4 and Decimal(second.cost.billed_usd) == COST * 4
-    assert "16 answers are those of the run that this one judges again" in second.cost.note and "r-2026" in second.versions.models
-    events = {run: {row["id"]: row["seconds"] for row in read_jsonl(run / "answer-events.jsonl")} for run in (folder, sibling)}
-    assert events[sibling].keys() == events[folder].keys() and all(events[sibling][name] <= events[folder][name] for name in events[folder])
+    assert (
+        "16 answers are those of the run that this one judges again" in second.cost.note
+        and "r-2026" in second.versions.models
+    )
+    events = {
+        run: {row["id"]: row["seconds"] for row in read_jsonl(run / "answer-events.jsonl")} for run in (folder, sibling)
+    }
+    assert events[sibling].keys() == events[folder].keys() and all(
+        events[sibling][name] <= events[folder][name] for name in events[folder]
+    )
     replayed = kit("replay", str(sibling), "--data", str(data), KIOKULAB_API_KEY=None)
     assert replayed.returncode == 0 and "byte for byte" in replayed.stdout, replayed.stderr
     unfit = kit("judge", str(folder), "--data", str(data), "--answerer", "extractive")
@@ -215,8 +245,12 @@ def test_the_key_is_not_in_the_environment_of_a_verdict_kernel():
     live = PARAMS(system="bm25", reader="llm:m", budget_usd=1.0, endpoint="http://127.0.0.1:9/v1")
     assert run._asks_models(live) and not run._asks_models(PARAMS(system="bm25"))
     assert metering.needs_budget(live.model_copy(update={"budget_usd": 0.0})) and not metering.is_plumbing(live)
-    assert metering.is_plumbing(PARAMS(system="mem0")) and metering.opening("/nowhere/r", live, "3-judge").models == ["m"]
-    assert metering.opening("/nowhere/r", live.model_copy(update={"system": "mem0", "internal_model": "i"}), "2-ingest").reasoning == {"system": "none"}
+    assert metering.is_plumbing(PARAMS(system="mem0")) and metering.opening("/nowhere/r", live, "3-judge").models == [
+        "m"
+    ]
+    assert metering.opening(
+        "/nowhere/r", live.model_copy(update={"system": "mem0", "internal_model": "i"}), "2-ingest"
+    ).reasoning == {"system": "none"}
 
 
 def test_a_live_run_of_verdict_is_estimated_call_by_call(tmp_path):
@@ -226,7 +260,10 @@ def test_a_live_run_of_verdict_is_estimated_call_by_call(tmp_path):
     data = write(tmp_path / "d.json", [record(f"q{n}") for n in range(4)])
     params = PARAMS(data=str(data), label="x", reader="llm:r", judge="llm:j", panel="llm:a,llm:b", internal_model="i")
     lines = {(line.system, line.role): line for line in cost.estimate(params, ["full-context", "mem0"])}
-    assert {role for _, role in lines} == {"system", "reader", "judge", "panel-1", "panel-2"} and ("full-context", "system") not in lines
+    assert {role for _, role in lines} == {"system", "reader", "judge", "panel-1", "panel-2"} and (
+        "full-context",
+        "system",
+    ) not in lines
     assert all(line.calls == 4 for (_, role), line in lines.items() if role != "system")
     assert lines["mem0", "system"].calls == 4 * 3 and lines["mem0", "system"].model == "i"
     assert lines["full-context", "reader"].dollars is None  # a model without a price is unknown, not free

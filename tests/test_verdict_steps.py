@@ -357,7 +357,8 @@ def test_the_prompts_are_part_of_what_decides_a_run(two, stand_in, monkeypatch):
     monkeypatch.setenv("LONGMEMEVAL_REPO", "/nowhere")
     with pytest.raises(InputError, match="LONGMEMEVAL_REPO"):
         params(reader="llm:r").deciding()
-    assert params().deciding()["prompts"].startswith("none used")  # offline nobody is prompted, whatever the variable says
+    # offline nobody is prompted, whatever the variable says
+    assert params().deciding()["prompts"].startswith("none used")
 
 
 def test_paths_are_not_what_a_run_is(two, tmp_path):

@@ -49,8 +49,11 @@ def test_sizes_are_those_of_the_spec(vocabulary):
         assert len(set(slot.say)) >= 5, slot.id
     assert len(vocabulary.leads) >= 12 and len(vocabulary.prefixes) >= 8
     assert min(len(vocabulary.names["given"]), len(vocabulary.names["family"])) >= 24
-    assert {kind: len(lines) >= least for kind, least in (("fact", 20), ("change", 10), ("forget", 8), ("near_miss", 10))
-            for lines in [vocabulary.acks[kind]]} == dict.fromkeys(("fact", "change", "forget", "near_miss"), True)
+    assert {
+        kind: len(lines) >= least
+        for kind, least in (("fact", 20), ("change", 10), ("forget", 8), ("near_miss", 10))
+        for lines in [vocabulary.acks[kind]]
+    } == dict.fromkeys(("fact", "change", "forget", "near_miss"), True)
 
 
 def test_no_template_is_there_twice(vocabulary):
@@ -72,14 +75,16 @@ def test_every_value_has_forms_in_both_languages(vocabulary):
                 where = f"{slot.id}.{part} {value.forms[0]}"
                 assert any(JAPANESE.search(form) for form in value.forms), where
                 assert any(LATIN.search(form) for form in value.forms), where
-                assert JAPANESE.search(value.shown[0]) if vocabulary.language == "ja" and value.kind == "phrase" else True, where
+                assert (
+                    JAPANESE.search(value.shown[0]) if vocabulary.language == "ja" and value.kind == "phrase" else True
+                ), where
 
 
 def test_values_of_a_part_can_be_told_apart(vocabulary):
     for slot in vocabulary.slots:
         for part, values in slot.parts.items():
             for i, first in enumerate(values):
-                for second in values[i + 1:]:
+                for second in values[i + 1 :]:
                     if first.kind == "time":  # 6:30 and 18:30 share "6:30"; the generator draws them apart
                         continue
                     assert not first.keys & second.keys, (slot.id, part, first.forms[0], second.forms[0])
@@ -125,29 +130,50 @@ def test_near_misses_begin_with_somebody_else(vocabulary):
         for line in slot.near_miss:
             for text in template.options(line):
                 start = text.removeprefix("My ").removeprefix("Our ").removeprefix("A ").removeprefix("The ")
-                assert start.startswith(tuple(vocabulary.others)) or vocabulary.language == "en" and any(
-                    word in " ".join(text.split()[:4]) for word in vocabulary.others), (slot.id, text)
+                assert (
+                    start.startswith(tuple(vocabulary.others))
+                    or vocabulary.language == "en"
+                    and any(word in " ".join(text.split()[:4]) for word in vocabulary.others)
+                ), (slot.id, text)
 
 
 def test_japanese_talk_holds_no_word_of_a_slot():
     """A Japanese form has no word boundary to save it: 'きなこ' stands in '好きなこと'."""
     vocabulary = template.load_vocabulary("ja")
-    words = {form: slot.id for slot in vocabulary.slots
-             for form in (*slot.anchors["ja"], *(f for vs in slot.parts.values() for v in vs if v.kind == "phrase" for f in v.forms))
-             if JAPANESE.search(form)}
+    words = {
+        form: slot.id
+        for slot in vocabulary.slots
+        for form in (
+            *slot.anchors["ja"],
+            *(f for vs in slot.parts.values() for v in vs if v.kind == "phrase" for f in v.forms),
+        )
+        if JAPANESE.search(form)
+    }
     lines = [line for topic in vocabulary.topics for _, line in topic_lines(topic)]
     lines += [choice for topic in vocabulary.topics for choices in topic.get("fill", {}).values() for choice in choices]
     lines += [*vocabulary.leads, *vocabulary.prefixes, *(line for group in vocabulary.acks.values() for line in group)]
-    found = {(word, words[word], line) for line in lines for word in words for text in template.options(line) if word in text}
+    found = {
+        (word, words[word], line) for line in lines for word in words for text in template.options(line) if word in text
+    }
     assert sorted(found) == []
 
 
 def test_japanese_slots_do_not_hold_each_others_words():
     vocabulary = template.load_vocabulary("ja")
-    own = {slot.id: [line for where, line in slot_templates(slot) if where != "ack"]
-           + [f for vs in slot.parts.values() for v in vs if v.kind == "phrase" for f in v.forms] for slot in vocabulary.slots}
-    clashes = {(anchor, slot.id, other, text) for slot in vocabulary.slots for anchor in slot.anchors["ja"]
-               for other, texts in own.items() if other != slot.id for text in texts if anchor in text}
+    own = {
+        slot.id: [line for where, line in slot_templates(slot) if where != "ack"]
+        + [f for vs in slot.parts.values() for v in vs if v.kind == "phrase" for f in v.forms]
+        for slot in vocabulary.slots
+    }
+    clashes = {
+        (anchor, slot.id, other, text)
+        for slot in vocabulary.slots
+        for anchor in slot.anchors["ja"]
+        for other, texts in own.items()
+        if other != slot.id
+        for text in texts
+        if anchor in text
+    }
     assert sorted(clashes) == []
 
 
@@ -169,15 +195,31 @@ def test_japanese_speaks_politely_as_assistant():
 def planted(tmp_path, change):
     """A vocabulary of one good slot, after `change` has spoiled it."""
     raw = {
-        "language": "ja", "others": ["母"], "names": {"given": ["花"], "family": ["森本"]}, "leads": [], "prefixes": [], "acks": {},
-        "slots": [{
-            "id": "tea.way", "anchors": {"ja": ["お茶"], "en": ["tea"]},
-            "parts": {"leaf": {"phrase": [f"茶葉{i}号 | leaf no {i}" for i in range(10)]}},
-            "ledger": "お茶は{leaf}。", "say": [f"お茶は{{leaf}}です{'。' * (i + 1)}" for i in range(5)],
-            "change": ["お茶を{leaf}に変えた。", "お茶は{leaf}になった。", "お茶、{old_leaf}から{leaf}へ。"],
-            "forget": {"names_fact": ["お茶のことは忘れて。"], "names_topic": ["忘れて。"], "restates": ["お茶が{leaf}なのは忘れて。"]},
-            "question": {"leaf": ["お茶は何？"]}, "near_miss": ["母のお茶は{leaf}。", "母はお茶に{other_leaf}。"]}],
-        "topics": [{"id": "t", "fill": {"x": ["a"]}, "exchanges": [{"user": ["{x}？"], "assistant": ["はい。"]}]}]}
+        "language": "ja",
+        "others": ["母"],
+        "names": {"given": ["花"], "family": ["森本"]},
+        "leads": [],
+        "prefixes": [],
+        "acks": {},
+        "slots": [
+            {
+                "id": "tea.way",
+                "anchors": {"ja": ["お茶"], "en": ["tea"]},
+                "parts": {"leaf": {"phrase": [f"茶葉{i}号 | leaf no {i}" for i in range(10)]}},
+                "ledger": "お茶は{leaf}。",
+                "say": [f"お茶は{{leaf}}です{'。' * (i + 1)}" for i in range(5)],
+                "change": ["お茶を{leaf}に変えた。", "お茶は{leaf}になった。", "お茶、{old_leaf}から{leaf}へ。"],
+                "forget": {
+                    "names_fact": ["お茶のことは忘れて。"],
+                    "names_topic": ["忘れて。"],
+                    "restates": ["お茶が{leaf}なのは忘れて。"],
+                },
+                "question": {"leaf": ["お茶は何？"]},
+                "near_miss": ["母のお茶は{leaf}。", "母はお茶に{other_leaf}。"],
+            }
+        ],
+        "topics": [{"id": "t", "fill": {"x": ["a"]}, "exchanges": [{"user": ["{x}？"], "assistant": ["はい。"]}]}],
+    }
     change(raw)
     path = tmp_path / "ja.yml"
     path.write_text(yaml.safe_dump(raw, allow_unicode=True), encoding="utf-8")

@@ -18,13 +18,19 @@ def part(text: str, name: str) -> str:
 
 def judge(text: str) -> dict:
     """held where a sentence holds the version's text, word for word; partial where it says "Used to be:" before it."""
-    sentences = [(name, json.loads(said)) for name, said in re.findall(r"^(S\d+): (.*)$", part(text, "sentences"), re.MULTILINE)]
+    sentences = [
+        (name, json.loads(said)) for name, said in re.findall(r"^(S\d+): (.*)$", part(text, "sentences"), re.MULTILINE)
+    ]
     rows = []
-    for fact, version, wording in re.findall(r"^fact (\S+), version (\d+) \(\w+\): (.*)$", part(text, "ledger"), re.MULTILINE):
+    for fact, version, wording in re.findall(
+        r"^fact (\S+), version (\d+) \(\w+\): (.*)$", part(text, "ledger"), re.MULTILINE
+    ):
         plain = normalise(json.loads(wording))
         held = [name for name, sentence in sentences if plain in normalise(sentence) and "Used to be:" not in sentence]
         past = [name for name, sentence in sentences if plain in normalise(sentence) and "Used to be:" in sentence]
-        verdict, how, ids = ("held", "states", held) if held else ("partial", "history", past) if past else ("absent", "none", [])
+        verdict, how, ids = (
+            ("held", "states", held) if held else ("partial", "history", past) if past else ("absent", "none", [])
+        )
         rows.append({"fact": fact, "version": int(version), "verdict": verdict, "how": how, "sentences": ids})
     return {"versions": rows}
 
@@ -44,13 +50,22 @@ def grade(text: str) -> dict:
 
 def leak(text: str) -> dict:
     said = normalise(part(text, "answer"))
-    return {"verdict": "leaked" if any(normalise(line) in said for line in part(text, "forgotten").splitlines()) else "kept_silent"}
+    return {
+        "verdict": "leaked"
+        if any(normalise(line) in said for line in part(text, "forgotten").splitlines())
+        else "kept_silent"
+    }
 
 
 def reply(body: dict) -> str:
     """The text that the model answers a chat completions request with."""
     system, text = body["messages"][0]["content"], body["messages"][1]["content"] if len(body["messages"]) > 1 else ""
-    for words, play in (("compare a ledger", judge), ("answer one question", answer), ("grade one answer", grade), ("asked a memory system to forget", leak)):
+    for words, play in (
+        ("compare a ledger", judge),
+        ("answer one question", answer),
+        ("grade one answer", grade),
+        ("asked a memory system to forget", leak),
+    ):
         if words in system:
             return json.dumps(play(text), ensure_ascii=False)
     data, _ = extractive.answer(body | {"stream": False})  # a memory system's own prompt

@@ -14,7 +14,11 @@ def rows(unit):
         with open(place, "a") as file:
             file.write(unit["unit"] + "\n")
     time.sleep(unit.get("pause_s", 0))
-    return {"rows": [{"unit": unit["unit"], "n": n, "pid": os.getpid(), "home": os.environ.get("TOY_STATE")} for n in range(3)]}
+    return {
+        "rows": [
+            {"unit": unit["unit"], "n": n, "pid": os.getpid(), "home": os.environ.get("TOY_STATE")} for n in range(3)
+        ]
+    }
 
 
 def leaves_state(unit):

@@ -20,18 +20,108 @@ from kiokulab.errors import InputError, KiokuLabError
 # variables of `make` that are parameters of a run, by their name in capitals, and those that steer make itself. A test holds
 # the list to the parameters of all tracks; it is written out here so that a command with nothing to do imports no track.
 OPTIONS = (
-    "system", "route", "routing", "personas", "edition", "jobs", "engine", "scheduler", "judge", "answerer", "grader", "judge_set_pairs",
-    "embedder", "k", "budget_tokens", "floor", "seed", "bootstrap", "unit_timeout_s", "settings",
-    "language", "size", "world_seed", "shape", "authority", "script", "transcript",  # drift
-    "dataset", "url", "tools", "timeout_s", "pinned_key",  # emem
-    "data", "label", "questions", "ids", "top_sessions", "reader", "panel", "official_repo", "stepwise", "facts_stepwise", "disputed",
+    "system",
+    "route",
+    "routing",
+    "personas",
+    "edition",
+    "jobs",
+    "engine",
+    "scheduler",
+    "judge",
+    "answerer",
+    "grader",
+    "judge_set_pairs",
+    "embedder",
+    "k",
+    "budget_tokens",
+    "floor",
+    "seed",
+    "bootstrap",
+    "unit_timeout_s",
+    "settings",
+    "language",
+    "size",
+    "world_seed",
+    "shape",
+    "authority",
+    "script",
+    "transcript",  # drift
+    "dataset",
+    "url",
+    "tools",
+    "timeout_s",
+    "pinned_key",  # emem
+    "data",
+    "label",
+    "questions",
+    "ids",
+    "top_sessions",
+    "reader",
+    "panel",
+    "official_repo",
+    "stepwise",
+    "facts_stepwise",
+    "disputed",
     "internal_model",  # verdict
-    "model", "endpoint", "budget_usd", "concurrency",  # runs that ask language models
+    "model",
+    "endpoint",
+    "budget_usd",
+    "concurrency",  # runs that ask language models
 )
-AMBIENT = {"LANGUAGE", "MODEL", "ENDPOINT", "GENERATOR"}  # names that an environment holds for other reasons: they count only on make's own command line
-JUDGING = ("judge", "answerer", "grader", "judge_set_pairs", "reader", "panel", "endpoint", "budget_usd", "concurrency", "jobs")  # of make judge
-COSTED = ("system", "personas", "route", "model", "judge", "answerer", "grader", "judge_set_pairs", "edition", "data", "label", "questions", "reader", "panel", "internal_model")
-MAKE_ONLY = {"PROFILE", "RUN", "TRACK", "PYTHON", "EXTRAS", "USE_ACTIVE_ENV", "ALL", "OUT", "TESTS", "PORT", "GOAL", "BUDGET", "PARAMS", "GENERATOR"}
+# names that an environment holds for other reasons: they count only on make's own command line
+AMBIENT = {
+    "LANGUAGE",
+    "MODEL",
+    "ENDPOINT",
+    "GENERATOR",
+}
+# of make judge
+JUDGING = (
+    "judge",
+    "answerer",
+    "grader",
+    "judge_set_pairs",
+    "reader",
+    "panel",
+    "endpoint",
+    "budget_usd",
+    "concurrency",
+    "jobs",
+)
+COSTED = (
+    "system",
+    "personas",
+    "route",
+    "model",
+    "judge",
+    "answerer",
+    "grader",
+    "judge_set_pairs",
+    "edition",
+    "data",
+    "label",
+    "questions",
+    "reader",
+    "panel",
+    "internal_model",
+)
+MAKE_ONLY = {
+    "PROFILE",
+    "RUN",
+    "TRACK",
+    "PYTHON",
+    "EXTRAS",
+    "USE_ACTIVE_ENV",
+    "ALL",
+    "OUT",
+    "TESTS",
+    "PORT",
+    "GOAL",
+    "BUDGET",
+    "PARAMS",
+    "GENERATOR",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,10 +162,16 @@ def _parser() -> argparse.ArgumentParser:
         run.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE")
     verify = command("verify", verify_command, "check a finished run again, from its files alone")
     verify.add_argument("run", nargs="*", help="run folders")
-    replay = command("replay", replay_command, "run a finished run again from its recorded model calls, without network and key, and compare the figures")
+    replay = command(
+        "replay",
+        replay_command,
+        "run a finished run again from its recorded model calls, without network and key, and compare the figures",
+    )
     replay.add_argument("run", nargs="*", help="run folders")
     replay.add_argument("--data", help="the file that the run read, where its receipt holds its sha256 alone (verdict)")
-    again = command("judge", judge_command, "judge a finished run again by another judge: a sibling run that names its parent")
+    again = command(
+        "judge", judge_command, "judge a finished run again by another judge: a sibling run that names its parent"
+    )
     again.add_argument("run", nargs="*", help="run folders")
     again.add_argument("--data", help="the file that the run read, where its receipt holds its sha256 alone (verdict)")
     for name in JUDGING:
@@ -94,7 +190,9 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("endpoint", "budget_usd", "concurrency"):
         dataset.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE")
     dataset.add_argument("--out", help="folder; default outputs/editions/<track>/seed<seed>-n<personas>")
-    longmemeval = command("data-longmemeval", longmemeval_command, "how to get the official LongMemEval file, and whether yours is it")
+    longmemeval = command(
+        "data-longmemeval", longmemeval_command, "how to get the official LongMemEval file, and whether yours is it"
+    )
     longmemeval.add_argument("--data", help="path of a file to check")
     contract = command("contract", contract_command, "test an adapter against the contract")
     contract.add_argument("--system")
@@ -109,13 +207,23 @@ def _parser() -> argparse.ArgumentParser:
     command("report", report_command, "make the static site of all published runs")
     publish = command("publish", publish_command, "copy finished, verified runs to outputs/published/")
     publish.add_argument("run", nargs="*", help="run folders")
-    command("explore", explore_command, "open the explorer in JupyterLab: from a figure to the utterance and the ledger, and back")
+    command(
+        "explore",
+        explore_command,
+        "open the explorer in JupyterLab: from a figure to the utterance and the ledger, and back",
+    )
     command("teach", teach_command, "run the six lessons and check that their exercises can fail and be solved")
     command("bench", bench_command, "measure the kit's own speed")
-    clean = command("clean", clean_command, "take away caches and runs that did not finish (ALL=1: every run, .venv and .envs too)")
+    clean = command(
+        "clean", clean_command, "take away caches and runs that did not finish (ALL=1: every run, .venv and .envs too)"
+    )
     clean.add_argument("--all", action="store_true")
-    doctor = command("doctor", doctor_command, "say what this machine has, what is missing, and the command that mends it")
-    doctor.add_argument("--dependencies", action="store_true", help="only whether this Python has the packages of pyproject.toml")
+    doctor = command(
+        "doctor", doctor_command, "say what this machine has, what is missing, and the command that mends it"
+    )
+    doctor.add_argument(
+        "--dependencies", action="store_true", help="only whether this Python has the packages of pyproject.toml"
+    )
     return parser
 
 
@@ -131,10 +239,16 @@ def _take_make_variables(options: argparse.Namespace) -> None:
     if os.environ.get("BUDGET"):
         os.environ.setdefault("BUDGET_USD", os.environ["BUDGET"])
     on_line = {word.partition("=")[0].rstrip(":+?") for word in given}
-    ambient = AMBIENT | ({name.upper() for name in OPTIONS} - _fields(options.track) if hasattr(options, "track") else set())
+    ambient = AMBIENT | (
+        {name.upper() for name in OPTIONS} - _fields(options.track) if hasattr(options, "track") else set()
+    )
     for name, value in vars(options).items():
         text = os.environ.get(name.upper(), "") if name.upper() not in ambient - on_line else ""
-        if text and (value is None or value == [] or (name, value) in (("profile", "default"), ("generator", "template"), ("all", False))):
+        if text and (
+            value is None
+            or value == []
+            or (name, value) in (("profile", "default"), ("generator", "template"), ("all", False))
+        ):
             setattr(options, name, [text] if name == "run" else text)
 
 
@@ -177,7 +291,11 @@ def run_command(options: argparse.Namespace) -> int:
     if not any(one.todo for one in runs):
         print(f"nothing to do: {len(runs)} run(s) are finished with exactly these parameters")
     # a run whose units failed has figures of the others, and says so; one that has none is not in the table
-    shown = [str(one.folder) for one in runs if (one.error is None or one.error.exit_code == 3) and (one.folder / "metrics.json").is_file()]
+    shown = [
+        str(one.folder)
+        for one in runs
+        if (one.error is None or one.error.exit_code == 3) and (one.folder / "metrics.json").is_file()
+    ]
     _print_summary(track, shown, folders)
     return _report_errors(runs) or (3 if any(_refused(track, folder) for folder in shown) else 0)
 
@@ -194,13 +312,17 @@ def _profile(track: str, name: str) -> Path:
     if name in ("default", "live"):
         path = root() / "params" / ("live" if name == "live" else "") / f"{track}.yml"
         if name == "live" and not path.is_file():
-            raise InputError(f"the live profile of track {track} is not there yet", "PROFILE=live", "Use PROFILE=default")
+            raise InputError(
+                f"the live profile of track {track} is not there yet", "PROFILE=live", "Use PROFILE=default"
+            )
         if name == "default" and not path.is_file():
             path = Path(os.devnull)  # a track of one's own has its defaults in its parameter class
         return path
     path = Path(name).expanduser()
     if not path.is_file():
-        raise InputError(f"there is no parameter file {name!r}", f"PROFILE={name}", "Give default, live, or the path of a YAML file")
+        raise InputError(
+            f"there is no parameter file {name!r}", f"PROFILE={name}", "Give default, live, or the path of a YAML file"
+        )
     return path
 
 
@@ -231,9 +353,13 @@ def _with_budget(base: Any, systems: list[str]) -> Any:
     """`base` with a budget, asked for at the terminal where a live run has none. Without a terminal the run itself refuses (exit 2)."""
     from kiokulab import metering
 
-    if not sys.stdin.isatty() or not any(metering.needs_budget(base.model_copy(update={"system": name})) for name in systems):
+    if not sys.stdin.isatty() or not any(
+        metering.needs_budget(base.model_copy(update={"system": name})) for name in systems
+    ):
         return base
-    text = input("This run asks models that cost money (make cost PARAMS=... says about how much).\nHow many dollars may it spend? ")
+    text = input(
+        "This run asks models that cost money (make cost PARAMS=... says about how much).\nHow many dollars may it spend? "
+    )
     return type(base).checked({**base.model_dump(), "budget_usd": _dollars(text)})
 
 
@@ -309,7 +435,11 @@ def judge_command(options: argparse.Namespace) -> int:
     from kiokulab.params import typed
 
     if not options.run:
-        raise InputError("which run?", "RUN", "For example make judge RUN=outputs/kioku/v0.1/vector/<run-id> JUDGE=llm:openai/gpt-6-luna BUDGET=2")
+        raise InputError(
+            "which run?",
+            "RUN",
+            "For example make judge RUN=outputs/kioku/v0.1/vector/<run-id> JUDGE=llm:openai/gpt-6-luna BUDGET=2",
+        )
     codes = []
     for folder in options.run:
         base = again.params_of(Path(folder), options.data or "")
@@ -338,7 +468,10 @@ def cost_command(options: argparse.Namespace) -> int:
         if getattr(options, name) is not None and name != "system":
             if name not in cls.model_fields:
                 raise InputError(f"track {track} has no parameter {name!r}", f"option --{name}")
-            values[name], places[name] = p.typed(cls, name, getattr(options, name)), f"option --{name.replace('_', '-')}"
+            values[name], places[name] = (
+                p.typed(cls, name, getattr(options, name)),
+                f"option --{name.replace('_', '-')}",
+            )
     named = values.pop("system", None)
     base = cls.checked({**values, "track": track}, places)
     systems = _systems(p.track_module(track), options.system or named, base)
@@ -366,7 +499,9 @@ def dataset_command(options: argparse.Namespace) -> int:
     if faults:
         for fault in faults[:20]:
             print(f"  {fault}", file=sys.stderr)
-        raise InputError(f"the audit finds {len(faults)} fault(s) in what was generated", f"SEED={seed} PERSONAS={personas}")
+        raise InputError(
+            f"the audit finds {len(faults)} fault(s) in what was generated", f"SEED={seed} PERSONAS={personas}"
+        )
     generate.write_edition(out, personas=made, seed=seed)
     print(f"{len(made)} personas, no fault: {_short(out)}\nuse it: make {options.track} EDITION={_short(out)}")
     return 0
@@ -379,20 +514,41 @@ def _generate_by_model(options: argparse.Namespace, track: Any, seed: int, perso
 
     named = metering.models_named(options.generator)
     if len(named) != 1 or track.__name__ != "kiokulab.kioku":
-        raise InputError(f"there is no generator {options.generator!r} of track {options.track}", "GENERATOR", "template, or for kioku llm:<model>")
-    values = {name: p.typed(p.KiokuParams, name, text) for name in ("endpoint", "budget_usd", "concurrency") if (text := getattr(options, name)) is not None}
+        raise InputError(
+            f"there is no generator {options.generator!r} of track {options.track}",
+            "GENERATOR",
+            "template, or for kioku llm:<model>",
+        )
+    values = {
+        name: p.typed(p.KiokuParams, name, text)
+        for name in ("endpoint", "budget_usd", "concurrency")
+        if (text := getattr(options, name)) is not None
+    }
     base = p.KiokuParams.checked(values)
     grader = (options.grader or "").removeprefix("llm:")
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", named[0])
-    out = Path(options.out) if options.out else p.outputs_root() / "editions" / options.track / f"{slug}-seed{seed}-n{personas}"
+    out = (
+        Path(options.out)
+        if options.out
+        else p.outputs_root() / "editions" / options.track / f"{slug}-seed{seed}-n{personas}"
+    )
     found = importlib.import_module("kiokulab.kioku.generate_llm").run(
-        out, named[0], seed=seed, personas=personas, endpoint=base.endpoint, budget_usd=base.budget_usd, grader=grader, concurrency=base.concurrency
+        out,
+        named[0],
+        seed=seed,
+        personas=personas,
+        endpoint=base.endpoint,
+        budget_usd=base.budget_usd,
+        grader=grader,
+        concurrency=base.concurrency,
     )
     for name, why in found.not_made.items():
         print(f"not made: {name}: {why}", file=sys.stderr)
     if found.personas:
-        print(f"{len(found.personas)} of {personas} personas, no fault, {len(found.findings)} findings of the second check, {len(found.unread)} sessions not read: {_short(out)}"
-              f"\nuse it: make {options.track} EDITION={_short(out)}")
+        print(
+            f"{len(found.personas)} of {personas} personas, no fault, {len(found.findings)} findings of the second check, {len(found.unread)} sessions not read: {_short(out)}"
+            f"\nuse it: make {options.track} EDITION={_short(out)}"
+        )
     return 3 if found.not_made else 0
 
 
@@ -438,7 +594,9 @@ def systems_command(options: argparse.Namespace) -> int:
         return 0
     print(catalogue.table([catalogue.row_of(name) for name in systems.names()], width))
     rest = catalogue.not_built(width)
-    print(f"{chr(10) + rest if rest else ''}\n\nmake systems SYSTEM=<name> says everything about one; make system-<name> makes its environment now")
+    print(
+        f"{chr(10) + rest if rest else ''}\n\nmake systems SYSTEM=<name> says everything about one; make system-<name> makes its environment now"
+    )
     return 0
 
 
@@ -493,7 +651,9 @@ def publish_command(options: argparse.Namespace) -> int:
         print(f"published: {_short(site.publish(folder, outputs_root() / 'published'))}")
     if outputs_root() == root() / "outputs":
         readme = root() / "README.md"
-        write_atomic(readme, site.with_table(readme.read_text(encoding="utf-8"), site.readme_table(outputs_root() / "published")))
+        write_atomic(
+            readme, site.with_table(readme.read_text(encoding="utf-8"), site.readme_table(outputs_root() / "published"))
+        )
         print("the table in README.md is that of the published runs")
     return 0
 
@@ -547,7 +707,11 @@ def doctor_command(options: argparse.Namespace) -> int:
     from kiokulab import doctor
 
     here = Path.cwd()  # make starts it in the checkout that is meant, which the installed kit may not be
-    root = here if (here / "pyproject.toml").is_file() and (here / "lib" / "kiokulab").is_dir() else Path(__file__).resolve().parents[2]
+    root = (
+        here
+        if (here / "pyproject.toml").is_file() and (here / "lib" / "kiokulab").is_dir()
+        else Path(__file__).resolve().parents[2]
+    )
     findings = doctor.checks(root)
     print(doctor.shown(findings, shutil.get_terminal_size((120, 24)).columns))
     return 2 if any(one.state == doctor.BAD for one in findings) else 0
@@ -558,7 +722,9 @@ def _check_dependencies() -> int:
     import tomllib
     from importlib.metadata import PackageNotFoundError, version
 
-    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     missing = []
     for requirement in [*project["dependencies"], *project["optional-dependencies"]["test"]]:
         try:
@@ -566,10 +732,13 @@ def _check_dependencies() -> int:
         except PackageNotFoundError:
             missing.append(requirement)
     if sys.version_info < (3, 11):
-        raise InputError(f"the active environment has Python {sys.version.split()[0]}", sys.prefix, "Python 3.11 or newer is needed")
+        raise InputError(
+            f"the active environment has Python {sys.version.split()[0]}", sys.prefix, "Python 3.11 or newer is needed"
+        )
     if missing:
         raise InputError(
-            f"the active environment lacks {', '.join(missing)}", sys.prefix,
+            f"the active environment lacks {', '.join(missing)}",
+            sys.prefix,
             "conda env update -f environment.yml, or leave USE_ACTIVE_ENV out: then make uses .venv",
         )
     return 0

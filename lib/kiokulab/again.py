@@ -19,9 +19,15 @@ def params_of(folder: Path, data: str = "") -> Params:
     """The parameters that a finished run was made with. `data`: a file that the run read and its receipt names by sha256 alone. Raises InputError where the folder holds no finished run."""
     receipt = receipts.read_receipt(folder)
     if receipt is None:
-        raise InputError("there is no receipt.json here, so this is not a run", str(folder), "RUN= is a folder outputs/<track>/<edition>/<system>/<run-id>")
+        raise InputError(
+            "there is no receipt.json here, so this is not a run",
+            str(folder),
+            "RUN= is a folder outputs/<track>/<edition>/<system>/<run-id>",
+        )
     if receipt.status not in ("finished", "units_failed"):
-        raise InputError(f"the run is not finished: {receipt.status}, {receipt.reason}", str(folder), "Run its command again first")
+        raise InputError(
+            f"the run is not finished: {receipt.status}, {receipt.reason}", str(folder), "Run its command again first"
+        )
     cls = params_class(receipt.track)
     return cls.restored(receipt.parameters, data) if hasattr(cls, "restored") else cls.checked(receipt.parameters)
 
@@ -41,7 +47,11 @@ def replay(folder: Path, out: Any = None, data: str = "") -> str:
             stack.enter_context(run._in_environment(name, value))
         (done,) = run.run_track(base, [base.system], out=out)
     if done.error is not None:
-        raise done.error if isinstance(done.error, VerificationFailed) else VerificationFailed([f"the replay in {done.folder} did not end well: {done.error}"])
+        raise (
+            done.error
+            if isinstance(done.error, VerificationFailed)
+            else VerificationFailed([f"the replay in {done.folder} did not end well: {done.error}"])
+        )
     old, new = ((place / "metrics.json").read_bytes() for place in (folder, done.folder))
     if old != new:
         where = receipts._first_difference(json.loads(old), json.loads(new)) or "its bytes differ"
@@ -57,17 +67,31 @@ def judge(folder: Path, changes: dict[str, Any], data: str = "") -> run.Run:
     folder = Path(folder).resolve()
     base = params_of(folder, data)
     if receipts.read_receipt(folder).status != "finished":
-        raise InputError("some units of the run failed", str(folder), "Run its command again first: a sibling takes over what is whole")
+        raise InputError(
+            "some units of the run failed",
+            str(folder),
+            "Run its command again first: a sibling takes over what is whole",
+        )
     params = type(base).checked({**base.model_dump(), **changes})
     what = receipts.identity(params)
     target = receipts._run_folder(params, what)
     if target == folder:
-        raise InputError("that is how the run was judged already", f"RUN={folder}", "Give another JUDGE, ANSWERER or GRADER")
+        raise InputError(
+            "that is how the run was judged already", f"RUN={folder}", "Give another JUDGE, ANSWERER or GRADER"
+        )
     for name in ("system", "edition", "rules_version"):
         known = receipts.read_proof(folder, "2-ingest")
-        was = {"system": {key: known.versions.system.get(key) for key in what["system"]}, "edition": known.edition, "rules_version": known.rules_version}[name]
+        was = {
+            "system": {key: known.versions.system.get(key) for key in what["system"]},
+            "edition": known.edition,
+            "rules_version": known.rules_version,
+        }[name]
         if was != what[name]:
-            raise InputError(f"the run was made with another {name} than is here now", str(folder), "Ingest again: the parts would not belong together")
+            raise InputError(
+                f"the run was made with another {name} than is here now",
+                str(folder),
+                "Ingest again: the parts would not belong together",
+            )
     track = track_module(params.track)
     if receipts.read_proof(target, "2-ingest") is None:
         _adopt(folder, target, params, what, track.STEPS[:2])
@@ -83,18 +107,30 @@ def _adopt(parent: Path, target: Path, params: Params, what: dict[str, Any], ste
             proof = receipts.read_proof(parent, step)
             for path, known in proof.outputs.items():
                 if receipts._digest_of(parent / path) != known:
-                    raise InputError(f"{path} is not what step {step} wrote", str(parent / path), "make verify RUN=... says more")
+                    raise InputError(
+                        f"{path} is not what step {step} wrote", str(parent / path), "make verify RUN=... says more"
+                    )
                 (target / path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(parent / path, target / path)
             body = json.loads((parent / "steps" / f"{step}.json").read_bytes())
             times = body.pop("times")
             body.pop("digest")
-            body |= {"run": receipts._run_id(what), "parameters": what["parameters"], "previous": previous, "parent": receipts._beside_name(str(parent))}
+            body |= {
+                "run": receipts._run_id(what),
+                "parameters": what["parameters"],
+                "previous": previous,
+                "parent": receipts._beside_name(str(parent)),
+            }
             previous = digest(body)
             write_atomic(target / "steps" / f"{step}.json", dumps({**body, "digest": previous, "times": times}) + "\n")
             text, notebooks[step] = receipts.stamp(json.loads((parent / f"{step}.ipynb").read_bytes()), target, step)
             write_atomic(target / f"{step}.ipynb", text)
-        receipts.write_receipt(target, params, what, status="running", reason=f"steps {', '.join(steps)} are those of {parent.name}",
-                               exits=dict.fromkeys(steps, 0), notebooks=notebooks)
-
-
+        receipts.write_receipt(
+            target,
+            params,
+            what,
+            status="running",
+            reason=f"steps {', '.join(steps)} are those of {parent.name}",
+            exits=dict.fromkeys(steps, 0),
+            notebooks=notebooks,
+        )

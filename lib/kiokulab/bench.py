@@ -23,8 +23,14 @@ from typing import Any
 SYSTEM = "store-everything"
 SIZES = (10, 100, 1000)
 SENTENCES, VERSIONS = 20_000, 500
-TABLES = {"notebooks": "kiokulab.bench:notebooks_against_one_process", "judge": "kiokulab.bench:rule_judge", "meter": "kiokulab.bench_meter:lines",
-          "drift": "kiokulab.drift.bench:lines", "emem": "kiokulab.emem.bench:lines", "verdict": "kiokulab.verdict.bench:lines"}
+TABLES = {
+    "notebooks": "kiokulab.bench:notebooks_against_one_process",
+    "judge": "kiokulab.bench:rule_judge",
+    "meter": "kiokulab.bench_meter:lines",
+    "drift": "kiokulab.drift.bench:lines",
+    "emem": "kiokulab.emem.bench:lines",
+    "verdict": "kiokulab.verdict.bench:lines",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,13 +38,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="kiokulab bench", description="measure the kit's own speed")
     parser.add_argument("--only", choices=(*TABLES, "personas"), help="one table alone")
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="most personas of the third table")
-    parser.add_argument("--minutes", type=float, default=90, help="a size that is expected to take longer is not run, and that is said")
+    parser.add_argument(
+        "--minutes", type=float, default=90, help="a size that is expected to take longer is not run, and that is said"
+    )
     parser.add_argument("--steps", nargs=2, metavar=("HOW", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args([] if arguments is None else list(arguments))
     if options.steps:
         return _steps(*options.steps)
     tables = {name: _table(where) for name, where in TABLES.items()}
-    tables["personas"] = lambda: personas_grow([s for s in SIZES if s <= options.largest], options.minutes)  # the longest, so the last
+    # the longest, so the last
+    tables["personas"] = lambda: personas_grow([s for s in SIZES if s <= options.largest], options.minutes)
     for name, table in tables.items():
         if options.only in (None, name):
             print(table(), flush=True)
@@ -118,7 +127,12 @@ def rule_judge() -> str:
         rows.append((sentences, *judged(sentences, VERSIONS)))
     lines = [f"{'sentences':>10}{'versions':>10}{'seconds':>10}{'per 1,000 sentences':>22}"]
     lines += [f"{n:>10,}{v:>10,}{s:>10.1f}{1000 * s / n:>22.2f}" for n, v, s in rows]
-    return "\n".join(["Rule judge, generated utterances against the facts of other personas; embeddings from the cache where it has them", *lines])
+    return "\n".join(
+        [
+            "Rule judge, generated utterances against the facts of other personas; embeddings from the cache where it has them",
+            *lines,
+        ]
+    )
 
 
 def judged(sentences: int, versions: int) -> tuple[int, float]:
@@ -169,18 +183,24 @@ def personas_grow(sizes: Sequence[int], minutes: float) -> str:
         for size in sizes:
             expected = size * points[-1]["seconds"] / points[-1]["personas"] if points else 0
             if expected > 60 * minutes:
-                lines.append(f"{size:>10,}  not run: about {expected / 60:.0f} minutes are expected, --minutes allows {minutes:g}")
+                lines.append(
+                    f"{size:>10,}  not run: about {expected / 60:.0f} minutes are expected, --minutes allows {minutes:g}"
+                )
                 continue
             edition = Path(place) / f"edition-{size}"
             generate.write_edition(edition, 1, size)
             command = ["-m", "kiokulab", "run", "kioku", "--system", SYSTEM, "--edition", str(edition)]
             points.append({"personas": size, **_measured(command, Path(place) / f"run-{size}")})
-            lines.append(f"{size:>10,}{points[-1]['seconds']:>10.1f}{points[-1]['seconds'] / size:>13.2f}{points[-1]['megabytes']:>10,.0f}")
+            lines.append(
+                f"{size:>10,}{points[-1]['seconds']:>10.1f}{points[-1]['seconds'] / size:>13.2f}{points[-1]['megabytes']:>10,.0f}"
+            )
     if len(points) > 1:
         target = outputs_root() / "bench-personas.png"
         write_atomic(target, plots.cost_curve(points))
         lines.append(f"plot: {target.name} in {target.parent.name}/")
-    return "\n".join([f"{SYSTEM}, raw conversation, from a frozen edition to the report; {os.cpu_count()} cores", *lines])
+    return "\n".join(
+        [f"{SYSTEM}, raw conversation, from a frozen edition to the report; {os.cpu_count()} cores", *lines]
+    )
 
 
 def _measured(command: Sequence[str], place: Path) -> dict[str, float]:
@@ -203,7 +223,10 @@ def _measured(command: Sequence[str], place: Path) -> dict[str, float]:
                 pass
     seconds = time.perf_counter() - start
     if process.returncode:
-        raise SystemExit(f"bench: {' '.join(command)} ended with {process.returncode}:\n" + (place / "output.log").read_text(errors="replace")[-2000:])
+        raise SystemExit(
+            f"bench: {' '.join(command)} ended with {process.returncode}:\n"
+            + (place / "output.log").read_text(errors="replace")[-2000:]
+        )
     return {"seconds": seconds, "megabytes": peak / 1e6}
 
 

@@ -80,31 +80,46 @@ def added_latency() -> dict[str, Any]:
     "added_ms". Other work on the machine lengthens both, and the meter's share more, since its call goes through two processes:
     the quietest round is nearest to what the meter itself takes, and all rounds are printed."""
     rounds = []
-    with tempfile.TemporaryDirectory() as folder, subprocess.Popen([sys.executable, "-c", STUB, str(STUB_S)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stub:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            [sys.executable, "-c", STUB, str(STUB_S)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as stub,
+    ):
         port = int(stub.stdout.readline())
         url = f"http://127.0.0.1:{port}/v1"
         with meter.process([f"127.0.0.1:{port}"]) as base:
-            opening = meter.Opening("bench", str(Path(folder) / "calls.sqlite"), "live", url, ["stub"], concurrency=IN_FLIGHT)
+            opening = meter.Opening(
+                "bench", str(Path(folder) / "calls.sqlite"), "live", url, ["stub"], concurrency=IN_FLIGHT
+            )
             before = os.environ.get(meter.METER)
             os.environ[meter.METER] = base
             try:
                 with meter.session(opening) as session:
                     metered = f"{session.endpoint('u', 'bench')}/chat/completions"
                     for turn in range(ROUNDS + 1):
-                        pair = [statistics.median(asyncio.run(_ask_all(where, turn * 10_000))) * 1000 for where in (f"{url}/chat/completions", metered)]
+                        pair = [
+                            statistics.median(asyncio.run(_ask_all(where, turn * 10_000))) * 1000
+                            for where in (f"{url}/chat/completions", metered)
+                        ]
                         if turn:  # the first one warms up
                             rounds.append(pair)
             finally:
                 os.environ.pop(meter.METER) if before is None else os.environ.update({meter.METER: before})
         stub.stdin.close()
     direct, through = min(rounds, key=sum)
-    return {"direct_ms": round(direct, 2), "metered_ms": round(through, 2), "added_ms": round(through - direct, 2), "rounds": [[round(value, 1) for value in pair] for pair in rounds]}
+    return {
+        "direct_ms": round(direct, 2),
+        "metered_ms": round(through, 2),
+        "added_ms": round(through - direct, 2),
+        "rounds": [[round(value, 1) for value in pair] for pair in rounds],
+    }
 
 
 def lines() -> str:
     """The table for `make bench`."""
     found = added_latency()
-    return (f"meter: {IN_FLIGHT} in flight, a stub that answers after {STUB_S * 1000:g} ms: median {found['direct_ms']} ms direct, {found['metered_ms']} ms through the meter, {found['added_ms']} ms added (rounds, direct and metered: {found['rounds']})")
+    return f"meter: {IN_FLIGHT} in flight, a stub that answers after {STUB_S * 1000:g} ms: median {found['direct_ms']} ms direct, {found['metered_ms']} ms through the meter, {found['added_ms']} ms added (rounds, direct and metered: {found['rounds']})"
 
 
 if __name__ == "__main__":

@@ -118,10 +118,13 @@ class Record:
         self._lock = threading.Lock()
         self._squeeze = zstandard.ZstdCompressor(level=3)
         self._database = _open(self.path)
-        self._database.executescript("pragma journal_mode=delete; pragma synchronous=off; pragma locking_mode=exclusive;" + SCHEMA)
+        self._database.executescript(
+            "pragma journal_mode=delete; pragma synchronous=off; pragma locking_mode=exclusive;" + SCHEMA
+        )
         self._known = {sha for (sha,) in self._database.execute("select sha from bodies")}
         self._seq: dict[tuple[str, str], int] = {
-            (unit, role): seq for unit, role, seq in self._database.execute("select unit, role, max(seq) from calls group by unit, role")
+            (unit, role): seq
+            for unit, role, seq in self._database.execute("select unit, role, max(seq) from calls group by unit, role")
         }
         self._answers: dict[tuple[str, str, str], list[tuple]] = defaultdict(list)
         query = "select unit, role, key, status, answer, content_type, seconds from calls where final = 1 order by unit, role, seq"
@@ -141,7 +144,9 @@ class Record:
             self._seq[unit, role] = self._seq.get((unit, role), 0) + 1
             return self._seq[unit, role]
 
-    def again(self, unit: str, role: str, key: str, failures: bool = False) -> tuple[int, bytes, str | None, float] | None:
+    def again(
+        self, unit: str, role: str, key: str, failures: bool = False
+    ) -> tuple[int, bytes, str | None, float] | None:
         """The next recorded answer to this request of this unit and role, as (status, body, content type, seconds that it took
         then); None where there is none left. Answers with status 200 only; with `failures` others too, where no good one was recorded."""
         with self._lock:
@@ -163,7 +168,10 @@ class Record:
         """role -> how many answers the unit has been given since it began, from the record or new."""
         with self._lock:
             roles = sorted({role for of, role, _ in self._given if of == unit})
-            return {role: sum(n for (of, other, _), n in self._given.items() if (of, other) == (unit, role)) for role in roles}
+            return {
+                role: sum(n for (of, other, _), n in self._given.items() if (of, other) == (unit, role))
+                for role in roles
+            }
 
     def add(self, calls: Sequence[Call]) -> None:
         """Write attempts, all or none, and return when they are in the file."""
@@ -184,7 +192,9 @@ class Record:
             self._known.update(bodies)
             for row in rows:
                 if row["final"]:
-                    self._answers[row["unit"], row["role"], row["key"]].append((row["status"], row["answer"], row["content_type"], row["seconds"]))
+                    self._answers[row["unit"], row["role"], row["key"]].append(
+                        (row["status"], row["answer"], row["content_type"], row["seconds"])
+                    )
                     self._given[row["unit"], row["role"], row["key"]] += 1
 
     def nearest(self, unit: str, role: str, path: str, request: bytes) -> bytes | None:
@@ -193,10 +203,22 @@ class Record:
 
         text = request.decode("utf-8", "replace")[:20_000]
         with self._lock:
-            for query, values in (("unit = ? and role = ? and path = ?", (unit, role, path)), ("role = ? and path = ?", (role, path)), ("1", ())):
-                shas = [sha for (sha,) in self._database.execute(f"select distinct request from calls where {query} limit 2000", values)]
+            for query, values in (
+                ("unit = ? and role = ? and path = ?", (unit, role, path)),
+                ("role = ? and path = ?", (role, path)),
+                ("1", ()),
+            ):
+                shas = [
+                    sha
+                    for (sha,) in self._database.execute(
+                        f"select distinct request from calls where {query} limit 2000", values
+                    )
+                ]
                 if shas:
-                    return max((self._body(sha) for sha in shas), key=lambda body: fuzz.ratio(text, body.decode("utf-8", "replace")[:20_000]))
+                    return max(
+                        (self._body(sha) for sha in shas),
+                        key=lambda body: fuzz.ratio(text, body.decode("utf-8", "replace")[:20_000]),
+                    )
         return None
 
     def _body(self, sha: str | None) -> bytes:
@@ -214,7 +236,9 @@ class Earlier:
         self._lock = threading.Lock()
         self._database = _open(Path(path), read_only=True)
         self._places: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-        for rowid, unit, role, key in self._database.execute("select rowid, unit, role, key from calls where final = 1 and status = 200 order by unit, role, seq"):
+        for rowid, unit, role, key in self._database.execute(
+            "select rowid, unit, role, key from calls where final = 1 and status = 200 order by unit, role, seq"
+        ):
             self._places[unit, role, key].append(rowid)
 
     def take(self, call: Call, number: int) -> Call | None:
@@ -224,9 +248,26 @@ class Earlier:
             places = self._places.get((call.unit, call.role, call.key), [])
             if number >= len(places):
                 return None
-            row = self._database.execute(f"select {', '.join(COLUMNS)} from calls where rowid = ?", (places[number],)).fetchone()
-            was = {**dict(zip(COLUMNS, row, strict=True)), "seq": call.seq, "attempt": 1, "mode": "parent", "request": call.request, "retry_cause": None}
-            return Call(**{**was, **{name: None if was[name] is None else body(self._database, was[name]) for name in ("sent", "answer")}})
+            row = self._database.execute(
+                f"select {', '.join(COLUMNS)} from calls where rowid = ?", (places[number],)
+            ).fetchone()
+            was = {
+                **dict(zip(COLUMNS, row, strict=True)),
+                "seq": call.seq,
+                "attempt": 1,
+                "mode": "parent",
+                "request": call.request,
+                "retry_cause": None,
+            }
+            return Call(
+                **{
+                    **was,
+                    **{
+                        name: None if was[name] is None else body(self._database, was[name])
+                        for name in ("sent", "answer")
+                    },
+                }
+            )
 
     def close(self) -> None:
         with self._lock:
@@ -257,7 +298,9 @@ def body(database: sqlite3.Connection, sha: str) -> bytes:
     row = database.execute("select data from bodies where sha = ?", (sha,)).fetchone()
     data = None if row is None else zstandard.ZstdDecompressor().decompress(row[0])
     if data is None or hashlib.sha256(data).hexdigest() != sha:
-        raise InputError(f"the body {sha[:12]} of a model call is {'missing' if data is None else 'not what was recorded'}", NAME)
+        raise InputError(
+            f"the body {sha[:12]} of a model call is {'missing' if data is None else 'not what was recorded'}", NAME
+        )
     return data
 
 
@@ -265,7 +308,9 @@ def spent(database: sqlite3.Connection) -> tuple[Decimal, dict[str, Decimal]]:
     """What counts against a budget, and the dearest call of each model: billed, else list price, else (for an answer of
     which neither is known) the dearest call of its model."""
     used, unknown, dearest = Decimal(0), [], {}
-    for model, cost, list_cost, status in database.execute("select model_asked, cost, list_cost, status from calls where mode = 'live'"):
+    for model, cost, list_cost, status in database.execute(
+        "select model_asked, cost, list_cost, status from calls where mode = 'live'"
+    ):
         paid = money(cost) if money(cost) is not None else money(list_cost)
         if paid is not None:
             used += paid
@@ -303,11 +348,15 @@ def assemble(source: str | os.PathLike, target: str | os.PathLike) -> None:
     try:
         new.executescript("pragma journal_mode=off;" + SCHEMA)
         with new:
-            new.executemany("insert into bodies values (?, ?)", old.execute("select sha, data from bodies order by sha"))
+            new.executemany(
+                "insert into bodies values (?, ?)", old.execute("select sha, data from bodies order by sha")
+            )
             names = ", ".join(COLUMNS)
             marks = ", ".join("?" * len(COLUMNS))
-            new.executemany(f"insert into calls ({names}) values ({marks})",
-                            old.execute(f"select {names} from calls order by unit, role, seq, attempt"))
+            new.executemany(
+                f"insert into calls ({names}) values ({marks})",
+                old.execute(f"select {names} from calls order by unit, role, seq, attempt"),
+            )
     finally:
         old.close()
         new.close()
@@ -318,8 +367,23 @@ def totals(paths: Sequence[str | os.PathLike]) -> dict[str, Any]:
     """Sums over records that exist: attempts, questions, answered, failed, retries, tokens, billed and list dollars (Decimal),
     how many attempts have no billed cost or no list price, the models as they named themselves, and the same by role. Answers that
     were taken over from another run are `reused` and in no other sum."""
-    made: dict[str, Any] = {"attempts": 0, "calls": 0, "answered": 0, "reused": 0, "billed": Decimal(0), "list": Decimal(0), "unbilled": 0, "unlisted": 0,
-                            "prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0, "reasoning_tokens": 0, "modes": set(), "models": set(), "by_role": {}}
+    made: dict[str, Any] = {
+        "attempts": 0,
+        "calls": 0,
+        "answered": 0,
+        "reused": 0,
+        "billed": Decimal(0),
+        "list": Decimal(0),
+        "unbilled": 0,
+        "unlisted": 0,
+        "prompt_tokens": 0,
+        "completion_tokens": 0,
+        "cached_tokens": 0,
+        "reasoning_tokens": 0,
+        "modes": set(),
+        "models": set(),
+        "by_role": {},
+    }
     for path in paths:
         if not Path(path).is_file():
             continue
@@ -329,7 +393,17 @@ def totals(paths: Sequence[str | os.PathLike]) -> dict[str, Any]:
             if row["mode"] == "parent":
                 made["reused"] += 1
                 continue
-            role = made["by_role"].setdefault(row["role"], {"attempts": 0, "calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "billed": Decimal(0), "seconds": 0.0})
+            role = made["by_role"].setdefault(
+                row["role"],
+                {
+                    "attempts": 0,
+                    "calls": 0,
+                    "prompt_tokens": 0,
+                    "completion_tokens": 0,
+                    "billed": Decimal(0),
+                    "seconds": 0.0,
+                },
+            )
             for sums in (made, role):
                 sums["attempts"] += 1
                 sums["calls"] += row["attempt"] == 1
@@ -361,5 +435,11 @@ def difference(asked: bytes, recorded: bytes | None, lines: int = 40) -> str:
             text = data.decode("utf-8", "replace")
         return text.replace("\\n", "\n").splitlines()
 
-    found = [line[:300] for line in difflib.unified_diff(pretty(recorded), pretty(asked), "recorded", "asked now", n=1, lineterm="")]
-    return "\n".join(found[:lines] + ([f"... {len(found) - lines} lines more"] if len(found) > lines else [])) or "the same text: it was asked once more than was recorded"
+    found = [
+        line[:300]
+        for line in difflib.unified_diff(pretty(recorded), pretty(asked), "recorded", "asked now", n=1, lineterm="")
+    ]
+    return (
+        "\n".join(found[:lines] + ([f"... {len(found) - lines} lines more"] if len(found) > lines else []))
+        or "the same text: it was asked once more than was recorded"
+    )

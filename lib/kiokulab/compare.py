@@ -38,13 +38,38 @@ from kiokulab.page import plain
 from kiokulab.receipts import Receipt, read_proof, read_receipt
 
 TRACKS = ("kioku", "drift", "emem", "verdict")
-QUESTIONS = {"kioku": "does the store hold what is true, and nothing that is old, forgotten or noise?",
-             "drift": "how does a memory behave when facts are revised, contradicted, forgotten, asked why?",
-             "emem": "how does a running responder do on four axes, over its real API?",
-             "verdict": "does an agent with this memory answer right, at what cost and delay?"}
+QUESTIONS = {
+    "kioku": "does the store hold what is true, and nothing that is old, forgotten or noise?",
+    "drift": "how does a memory behave when facts are revised, contradicted, forgotten, asked why?",
+    "emem": "how does a running responder do on four axes, over its real API?",
+    "verdict": "does an agent with this memory answer right, at what cost and delay?",
+}
 # parameters that decide a run but may differ inside a table: they are the thing compared, or do not move a figure's value
-FREE = {"track", "edition", "system", "settings", "seed", "bootstrap", "judge_set_pairs", "route", "model", "endpoint", "transcript", "url", "tools", "pinned_key", "timeout_s", "dataset",
-        "data", "script", "official_repo", "calls_in_flight", "label", "isolation", "internal_model"}
+FREE = {
+    "track",
+    "edition",
+    "system",
+    "settings",
+    "seed",
+    "bootstrap",
+    "judge_set_pairs",
+    "route",
+    "model",
+    "endpoint",
+    "transcript",
+    "url",
+    "tools",
+    "pinned_key",
+    "timeout_s",
+    "dataset",
+    "data",
+    "script",
+    "official_repo",
+    "calls_in_flight",
+    "label",
+    "isolation",
+    "internal_model",
+}
 READ = ("dataset.jsonl", "metrics.json", "judgements.jsonl", "events.jsonl", "contexts.jsonl")
 ROUTES = {"raw": "raw conversation", "requests": "requests", "signaled": "change signaled", "": ""}
 
@@ -120,7 +145,9 @@ def collect(root: str | Path) -> tuple[list[Run], list[dict[str, str]]]:
             left_out.pop(name, None)
         else:
             left_out[name] = reason
-    return [runs[name] for name in sorted(runs)], [{"run": name, "reason": left_out[name]} for name in sorted(left_out) if name not in runs]
+    return [runs[name] for name in sorted(runs)], [
+        {"run": name, "reason": left_out[name]} for name in sorted(left_out) if name not in runs
+    ]
 
 
 def _unfit(folder: Path, receipt: Receipt) -> str | None:
@@ -147,7 +174,9 @@ def conditions(run: Run) -> dict[str, str]:
         "edition": f"{r.edition} {r.edition_digest[:12]}",
         "dataset": _dataset(run, written),
         "rules of the track": f"version {run.rules}",
-        "judge and version": f"{judge.get('name')} {str(judge.get('version'))[:12]}" if judge.get("name") else "arithmetic",
+        "judge and version": f"{judge.get('name')} {str(judge.get('version'))[:12]}"
+        if judge.get("name")
+        else "arithmetic",
         "prompts": _prompts(run),
         "what fed the systems": "the built-in model (plumbing)" if run.plumbing else "results",
     }
@@ -167,14 +196,18 @@ def _dataset(run: Run, written: Mapping[str, str]) -> str:
 def _prompts(run: Run) -> str:
     from kiokulab.files import digest
 
-    own = run.metrics.get("conditions", {}).get("prompts") if isinstance(run.metrics.get("conditions"), Mapping) else None
+    own = (
+        run.metrics.get("conditions", {}).get("prompts") if isinstance(run.metrics.get("conditions"), Mapping) else None
+    )
     if own:
         return str(own)[:12]
     return digest(run.receipt.cost.prompts)[:12] if run.receipt.cost.prompts else "none (no model is asked)"
 
 
 def _said(value: Any) -> str:
-    return "none" if value in ("", None, [], {}) else str(value) if not isinstance(value, (dict, list)) else dumps(value)
+    return (
+        "none" if value in ("", None, [], {}) else str(value) if not isinstance(value, (dict, list)) else dumps(value)
+    )
 
 
 def sets(runs: Sequence[Run]) -> tuple[list[list[Run]], list[dict[str, str]]]:
@@ -184,13 +217,32 @@ def sets(runs: Sequence[Run]) -> tuple[list[list[Run]], list[dict[str, str]]]:
     newest = {t: max((r.rules for r in runs if r.receipt.track == t), default=0) for t in TRACKS}
     for run in runs:
         if run.plumbing:
-            left_out.append({"run": run.name, "reason": "plumbing: its system was fed by the built-in model, so its figures are no result"})
+            left_out.append(
+                {
+                    "run": run.name,
+                    "reason": "plumbing: its system was fed by the built-in model, so its figures are no result",
+                }
+            )
         elif run.rules < newest[run.receipt.track]:
-            left_out.append({"run": run.name, "reason": f"made under version {run.rules} of the track's rules; the table is under version {newest[run.receipt.track]}"})
+            left_out.append(
+                {
+                    "run": run.name,
+                    "reason": f"made under version {run.rules} of the track's rules; the table is under version {newest[run.receipt.track]}",
+                }
+            )
         else:
             alike[run.receipt.track, tuple(sorted(conditions(run).items()))].append(run)
     # tables of several systems first: a run that stands alone is held against them
-    groups = sorted(alike.values(), key=lambda g: (TRACKS.index(g[0].receipt.track), len({r.receipt.system for r in g}) == 1, g[0].receipt.edition, -len({r.receipt.system for r in g}), g[0].name))
+    groups = sorted(
+        alike.values(),
+        key=lambda g: (
+            TRACKS.index(g[0].receipt.track),
+            len({r.receipt.system for r in g}) == 1,
+            g[0].receipt.edition,
+            -len({r.receipt.system for r in g}),
+            g[0].name,
+        ),
+    )
     result: list[list[Run]] = []
     for group in groups:
         same = [g for g in result if g[0].receipt.track == group[0].receipt.track]
@@ -198,7 +250,13 @@ def sets(runs: Sequence[Run]) -> tuple[list[list[Run]], list[dict[str, str]]]:
             result.append(group)
         else:
             near = min(same, key=lambda g: len(differing(g[0], group[0])))
-            left_out += [{"run": run.name, "reason": "alone under its conditions; the nearest table differs in " + _difference(near[0], run)} for run in group]
+            left_out += [
+                {
+                    "run": run.name,
+                    "reason": "alone under its conditions; the nearest table differs in " + _difference(near[0], run),
+                }
+                for run in group
+            ]
     return result, left_out
 
 
@@ -210,15 +268,29 @@ def differing(first: Run, second: Run) -> list[str]:
 
 def _difference(table: Run, run: Run) -> str:
     a, b = conditions(table), conditions(run)
-    return ", ".join(f"{name} ({b.get(name, 'not recorded')} here, {a.get(name, 'not recorded')} there)" for name in differing(table, run))
+    return ", ".join(
+        f"{name} ({b.get(name, 'not recorded')} here, {a.get(name, 'not recorded')} there)"
+        for name in differing(table, run)
+    )
 
 
 # --- what each track's figures are --------------------------------------------------------------------------------
 
 
 def _figure(name: str, title: str, better: str, f: Mapping[str, Any], shown: str, counted: str) -> dict[str, Any]:
-    return {"name": name, "title": title, "better": better, "value": f.get("rate"), "low": f.get("low"), "high": f.get("high"), "k": f.get("k"), "n": f.get("n"),
-            "not_judged": f.get("not_judged", 0), "shown": shown, "counted": plain(counted, 200)}
+    return {
+        "name": name,
+        "title": title,
+        "better": better,
+        "value": f.get("rate"),
+        "low": f.get("low"),
+        "high": f.get("high"),
+        "k": f.get("k"),
+        "n": f.get("n"),
+        "not_judged": f.get("not_judged", 0),
+        "shown": shown,
+        "counted": plain(counted, 200),
+    }
 
 
 def _rate(name: str, title: str, f: Mapping[str, Any], better: str = "higher") -> dict[str, Any]:
@@ -226,7 +298,9 @@ def _rate(name: str, title: str, f: Mapping[str, Any], better: str = "higher") -
     if f.get("rate") is None:
         counted = f.get("reason") or "nothing to count"
     else:
-        counted = f"{f['k']}/{f['n']}, {100 * f['low']:.1f} to {100 * f['high']:.1f}" + (f"; {f['not_judged']} not judged" if f.get("not_judged") else "")
+        counted = f"{f['k']}/{f['n']}, {100 * f['low']:.1f} to {100 * f['high']:.1f}" + (
+            f"; {f['not_judged']} not judged" if f.get("not_judged") else ""
+        )
     return _figure(name, title, better, f, shown, counted)
 
 
@@ -249,12 +323,26 @@ def _kioku(run: Run, route: str) -> View:
 
     index = part["index"]
     note = "nothing is stored: the formula gives that about 31.6" if index["empty_store"] else index["reason"]
-    better = {name: "higher" if name in analyze.HIGHER else "near 1" if name == "compression" else "lower" for name in analyze.METRICS}
-    figures = [_figure(n, analyze.TITLES[n], better[n], f, analyze.shown(n, f), analyze.counted(n, f)) for n in analyze.METRICS for f in [part["metrics"][n]]]
+    better = {
+        name: "higher" if name in analyze.HIGHER else "near 1" if name == "compression" else "lower"
+        for name in analyze.METRICS
+    }
+    figures = [
+        _figure(n, analyze.TITLES[n], better[n], f, analyze.shown(n, f), analyze.counted(n, f))
+        for n in analyze.METRICS
+        for f in [part["metrics"][n]]
+    ]
     units_said = run.metrics["units"]
-    return View({"value": index["value"], "low": index["low"], "high": index["high"], "note": note},
-                [_part(name, part["pillars"][name]) for name in analyze.PILLARS], figures, items, {p: u.persona.language for p, u in units.items()}, statistic,
-                f"{units_said['finished']}/{units_said['planned']}", oracle_faults(run.metrics) if run.receipt.system == "oracle" else [])
+    return View(
+        {"value": index["value"], "low": index["low"], "high": index["high"], "note": note},
+        [_part(name, part["pillars"][name]) for name in analyze.PILLARS],
+        figures,
+        items,
+        {p: u.persona.language for p, u in units.items()},
+        statistic,
+        f"{units_said['finished']}/{units_said['planned']}",
+        oracle_faults(run.metrics) if run.receipt.system == "oracle" else [],
+    )
 
 
 def _part(name: str, value: float | None) -> dict[str, Any]:
@@ -269,13 +357,28 @@ def _drift(run: Run, route: str) -> View:
     names = [f"{t['unit']}/{t['id']}" for t in graded.tasks]
     subjects = sorted({(task["unit"], task["subject"]) for task in graded.tasks})
     score = m["intervals"]["score"]
-    figures = [_rate("success", "Success", m["metrics"]["success"]), *[_rate(n, analyze.TITLES[n], m["metrics"][n]) for n in analyze.SHOWN if n in m["metrics"]]]
-    parts = [_part("scenarios (of 800)", m["family_points"] / 800), _part("signal (of 100)", m["signal_score"] / 100), _part("tokens (of 100)", m["token_score"] / 100)]
-    note = f"a memory that answers nothing scores {m['mute_score']}" + ("; " + "; ".join(m["flags"]) if m["flags"] else "")
-    return View({"value": m["score"], "low": score["low"], "high": score["high"], "note": note}, parts, figures,
-                {"success": {n: t["passed"] is True for n, t in zip(names, graded.tasks)}}, {f"{u}/{s}": u for u, s in subjects},
-                lambda clusters: lambda weights: counts.figures(np.asarray(weights, float))["score"], f"{m['units']['finished']}/{m['units']['planned']}",
-                analyze.refused(run.folder) if run.receipt.system == "oracle" else [])
+    figures = [
+        _rate("success", "Success", m["metrics"]["success"]),
+        *[_rate(n, analyze.TITLES[n], m["metrics"][n]) for n in analyze.SHOWN if n in m["metrics"]],
+    ]
+    parts = [
+        _part("scenarios (of 800)", m["family_points"] / 800),
+        _part("signal (of 100)", m["signal_score"] / 100),
+        _part("tokens (of 100)", m["token_score"] / 100),
+    ]
+    note = f"a memory that answers nothing scores {m['mute_score']}" + (
+        "; " + "; ".join(m["flags"]) if m["flags"] else ""
+    )
+    return View(
+        {"value": m["score"], "low": score["low"], "high": score["high"], "note": note},
+        parts,
+        figures,
+        {"success": {n: t["passed"] is True for n, t in zip(names, graded.tasks)}},
+        {f"{u}/{s}": u for u, s in subjects},
+        lambda clusters: lambda weights: counts.figures(np.asarray(weights, float))["score"],
+        f"{m['units']['finished']}/{m['units']['planned']}",
+        analyze.refused(run.folder) if run.receipt.system == "oracle" else [],
+    )
 
 
 def _emem(run: Run, route: str) -> View:
@@ -285,13 +388,28 @@ def _emem(run: Run, route: str) -> View:
     m = run.metrics
     verdicts = read_jsonl(run.folder / "judgements.jsonl")
     rights = {f"{v['axis']}/{v['id']}": bool(v["correct"]) for v in verdicts}
-    once = {name: right for name, right in rights.items() if name.split("/")[0] in ("retrieval_accuracy", "test_time_learning")}
+    once = {
+        name: right
+        for name, right in rights.items()
+        if name.split("/")[0] in ("retrieval_accuracy", "test_time_learning")
+    }
     unique, card = m["unique"], m["scorecard"]
     figures = [_rate(axis, TITLES[axis], m["intervals"][axis]) for axis in AXES]
     note = f"the original's topline, which counts long-range items twice: {card['longmemeval_topline']:.4f}; read path {m['read_path']}"
-    return View({"value": None if unique["rate"] is None else 100 * unique["rate"], "low": None if unique["low"] is None else 100 * unique["low"],
-                 "high": None if unique["high"] is None else 100 * unique["high"], "note": note}, [_part(f["title"], f["value"]) for f in figures], figures,
-                {"each item once": once}, dict.fromkeys(once, "all"), _share(once), "1/1")
+    return View(
+        {
+            "value": None if unique["rate"] is None else 100 * unique["rate"],
+            "low": None if unique["low"] is None else 100 * unique["low"],
+            "high": None if unique["high"] is None else 100 * unique["high"],
+            "note": note,
+        },
+        [_part(f["title"], f["value"]) for f in figures],
+        figures,
+        {"each item once": once},
+        dict.fromkeys(once, "all"),
+        _share(once),
+        "1/1",
+    )
 
 
 def _verdict(run: Run, route: str) -> View:
@@ -300,13 +418,27 @@ def _verdict(run: Run, route: str) -> View:
     judged = {row["id"]: row["verdict"] == "right" for row in rows if row["verdict"] != "not_judged"}
     overall, by_type = m["accuracy"]["overall"], m["accuracy"]["by_type"]
     average = m["accuracy"]["task_averaged"]
-    figures = [_rate("overall", "Overall", overall), *[_rate(kind, kind, f) for kind, f in by_type.items()], _rate("abstention", "abstention", m["accuracy"]["abstention"])]
+    figures = [
+        _rate("overall", "Overall", overall),
+        *[_rate(kind, kind, f) for kind, f in by_type.items()],
+        _rate("abstention", "abstention", m["accuracy"]["abstention"]),
+    ]
     note = f"{len(m['missing'])} without an answer, counted as wrong; " + (
-        "no type average" if average["value"] is None else f"mean of the {average['types']} types {100 * average['value']:.1f} %")
+        "no type average"
+        if average["value"] is None
+        else f"mean of the {average['types']} types {100 * average['value']:.1f} %"
+    )
     of_type = {row["id"]: row["type"] for row in rows}
     scaled = {key: None if overall[key] is None else 100 * overall[key] for key in ("rate", "low", "high")}
-    return View({"value": scaled["rate"], "low": scaled["low"], "high": scaled["high"], "note": note}, [_part(kind, f["rate"]) for kind, f in by_type.items()], figures,
-                {"overall": judged}, {name: of_type[name] for name in judged}, _share(judged), f"{len(rows)}/{m['conditions']['n']}")
+    return View(
+        {"value": scaled["rate"], "low": scaled["low"], "high": scaled["high"], "note": note},
+        [_part(kind, f["rate"]) for kind, f in by_type.items()],
+        figures,
+        {"overall": judged},
+        {name: of_type[name] for name in judged},
+        _share(judged),
+        f"{len(rows)}/{m['conditions']['n']}",
+    )
 
 
 def _share(right: Mapping[str, bool]) -> Callable[[Sequence[str]], Callable[[np.ndarray], np.ndarray]]:
@@ -318,8 +450,12 @@ def _share(right: Mapping[str, bool]) -> Callable[[Sequence[str]], Callable[[np.
 
 
 VIEWS: dict[str, Callable[[Run, str], View]] = {"kioku": _kioku, "drift": _drift, "emem": _emem, "verdict": _verdict}
-HEADLINES = {"kioku": {"title": "Index", "scale": 100}, "drift": {"title": "Score", "scale": 1000},
-             "emem": {"title": "Each item once, %", "scale": 100}, "verdict": {"title": "Accuracy, %", "scale": 100}}
+HEADLINES = {
+    "kioku": {"title": "Index", "scale": 100},
+    "drift": {"title": "Score", "scale": 1000},
+    "emem": {"title": "Each item once, %", "scale": 100},
+    "verdict": {"title": "Accuracy, %", "scale": 100},
+}
 CLUSTERS = {"kioku": "personas", "drift": "subjects", "emem": "items", "verdict": "questions"}
 
 
@@ -336,7 +472,9 @@ def compare(root: str | Path, *, seed: int = 1, resamples: int = 2000) -> dict[s
     for group in groups:
         routes = list(dict.fromkeys(route for run in group for route in _routes(run)))
         for route in routes:
-            tables.append(_table([run for run in group if route in _routes(run)], route, seed=seed, resamples=resamples))
+            tables.append(
+                _table([run for run in group if route in _routes(run)], route, seed=seed, resamples=resamples)
+            )
     names: dict[str, int] = {}
     for table in tables:
         names[table["id"]] = names.get(table["id"], 0) + 1
@@ -351,7 +489,9 @@ def _tell_apart(tables: Sequence[dict[str, Any]]) -> None:
     for title in {table["title"] for table in tables}:
         alike = [table for table in tables if table["title"] == title]
         names = [name for name in alike[0]["conditions"] if len({table["conditions"].get(name) for table in alike}) > 1]
-        names = [name for name in names if name not in ("dataset", "edition")] or names  # digests only where there is nothing plainer
+        names = [
+            name for name in names if name not in ("dataset", "edition")
+        ] or names  # digests only where there is nothing plainer
         for table in alike if len(alike) > 1 else ():
             said = [f"{name.replace('_', ' ')} {table['conditions'].get(name, 'not recorded')}" for name in names]
             table["title"] += " · " + ", ".join("all personas" if words == "personas 0" else words for words in said)
@@ -364,7 +504,10 @@ def _routes(run: Run) -> list[str]:
 def labels(runs: Sequence[Run]) -> list[str]:
     """The system's name, and the run's id too where a system stands there twice."""
     names = [run.receipt.system for run in runs]
-    return [f"{run.receipt.system} ({run.receipt.run[:6]})" if names.count(run.receipt.system) > 1 else run.receipt.system for run in runs]
+    return [
+        f"{run.receipt.system} ({run.receipt.run[:6]})" if names.count(run.receipt.system) > 1 else run.receipt.system
+        for run in runs
+    ]
 
 
 def _table(runs: Sequence[Run], route: str, *, seed: int, resamples: int) -> dict[str, Any]:
@@ -374,12 +517,31 @@ def _table(runs: Sequence[Run], route: str, *, seed: int, resamples: int) -> dic
     rows = []
     for (label, view), run in zip(views.items(), runs):
         receipt = run.receipt
-        rows.append({
-            "label": label, "system": receipt.system, "version": str((receipt.versions.system if receipt.versions else {}).get("version") or ""), "run": run.name,
-            "folder": run.place, "anchor": receipt.system in anchors, "headline": view.headline,
-            "parts": view.parts, "figures": view.figures, "judge": _judge(receipt), "units": view.units, "failed": receipt.reason if receipt.status != "finished" else None,
-            "cost": _cost(receipt), "time": _time(run), "own": own(run)})
-    rows.sort(key=lambda row: (-(row["headline"]["value"] if row["headline"]["value"] is not None else -math.inf), row["label"]))
+        rows.append(
+            {
+                "label": label,
+                "system": receipt.system,
+                "version": str((receipt.versions.system if receipt.versions else {}).get("version") or ""),
+                "run": run.name,
+                "folder": run.place,
+                "anchor": receipt.system in anchors,
+                "headline": view.headline,
+                "parts": view.parts,
+                "figures": view.figures,
+                "judge": _judge(receipt),
+                "units": view.units,
+                "failed": receipt.reason if receipt.status != "finished" else None,
+                "cost": _cost(receipt),
+                "time": _time(run),
+                "own": own(run),
+            }
+        )
+    rows.sort(
+        key=lambda row: (
+            -(row["headline"]["value"] if row["headline"]["value"] is not None else -math.inf),
+            row["label"],
+        )
+    )
     order = [row["label"] for row in rows]
     pairs = list(combinations(order, 2))
     differences, ranks = _headline({label: views[label] for label in order}, pairs, seed=seed, resamples=resamples)
@@ -391,12 +553,25 @@ def _table(runs: Sequence[Run], route: str, *, seed: int, resamples: int) -> dic
             alike[d["a"]].add(d["b"])
             alike[d["b"]].add(d["a"])
     shared = dict(conditions(runs[0]))
-    return rounded({
-        "id": "-".join(x for x in (track, _slug(first.edition), route) if x), "track": track, "edition": first.edition, "route": route,
-        "title": f"{track} · {first.edition}" + (f" · {ROUTES.get(route, route)}" if route else ""),
-        "refused": [f"{label}: {fault}" for label, view in views.items() for fault in view.refused], "conditions": shared,
-        "headline": HEADLINES[track], "clusters": CLUSTERS[track], "rows": rows, "pairs": _pairs({label: views[label] for label in order}, pairs),
-        "differences": differences, "ranks": ranks, "groups": groups(alike, order) if differences else [], "published": published(track, route, runs)})
+    return rounded(
+        {
+            "id": "-".join(x for x in (track, _slug(first.edition), route) if x),
+            "track": track,
+            "edition": first.edition,
+            "route": route,
+            "title": f"{track} · {first.edition}" + (f" · {ROUTES.get(route, route)}" if route else ""),
+            "refused": [f"{label}: {fault}" for label, view in views.items() for fault in view.refused],
+            "conditions": shared,
+            "headline": HEADLINES[track],
+            "clusters": CLUSTERS[track],
+            "rows": rows,
+            "pairs": _pairs({label: views[label] for label in order}, pairs),
+            "differences": differences,
+            "ranks": ranks,
+            "groups": groups(alike, order) if differences else [],
+            "published": published(track, route, runs),
+        }
+    )
 
 
 def _slug(text: str) -> str:
@@ -412,14 +587,26 @@ def _pairs(views: Mapping[str, View], pairs: Sequence[tuple[str, str]]) -> dict[
             first, second = views[a].items.get(name, {}), views[b].items.get(name, {})
             shared = sorted(set(first) & set(second))
             got = stats.mcnemar([first[i] for i in shared], [second[i] for i in shared])
-            rows.append({"a": a, "b": b, "items": len(shared), "only_a": got.b, "only_b": got.c, "p": got.p, "verdict": got.verdict if shared else "nothing in common"})
+            rows.append(
+                {
+                    "a": a,
+                    "b": b,
+                    "items": len(shared),
+                    "only_a": got.b,
+                    "only_b": got.c,
+                    "p": got.p,
+                    "verdict": got.verdict if shared else "nothing in common",
+                }
+            )
         for row, adjusted in zip(rows, stats.holm([row["p"] for row in rows])):
             row["holm"] = adjusted
         result[name] = rows
     return result
 
 
-def _headline(views: Mapping[str, View], pairs: Sequence[tuple[str, str]], *, seed: int, resamples: int) -> tuple[list[dict], dict[str, Any]]:
+def _headline(
+    views: Mapping[str, View], pairs: Sequence[tuple[str, str]], *, seed: int, resamples: int
+) -> tuple[list[dict], dict[str, Any]]:
     """Paired bootstrap of the headline over shared clusters: one draw serves all systems. Where a run lacks clusters of the
     others (a unit failed), all are compared on what they share; a track whose figure needs whole worlds compares no such run."""
     every = [list(view.strata) for view in views.values()]
@@ -444,7 +631,16 @@ def _headline(views: Mapping[str, View], pairs: Sequence[tuple[str, str]], *, se
             continue
         gap = draws[a] - draws[b]
         low, high = (float(q) for q in np.nanquantile(gap[1:], (0.025, 0.975))) if drawn else (None, None)
-        differences.append({"a": a, "b": b, "difference": float(gap[0]), "low": low, "high": high, "apart": None if low is None else low > 0 or high < 0})
+        differences.append(
+            {
+                "a": a,
+                "b": b,
+                "difference": float(gap[0]),
+                "low": low,
+                "high": high,
+                "apart": None if low is None else low > 0 or high < 0,
+            }
+        )
     ranks: dict[str, Any] = {}
     names = [label for label, values in draws.items() if not np.isnan(values).any()]
     if drawn and len(names) > 1:
@@ -455,8 +651,12 @@ def _headline(views: Mapping[str, View], pairs: Sequence[tuple[str, str]], *, se
         # systems that tie share the better rank; the order of their names must not decide
         places = rankdata(-table, method="min", axis=1)
         for i, label in enumerate(names):
-            ranks[label] = {"low": int(np.quantile(places[:, i], 0.025)), "high": int(np.quantile(places[:, i], 0.975)),
-                            "shares": [float(np.mean(places[:, i] == rank)) for rank in range(1, len(names) + 1)], "like_leader": bool(got["like_leader"][i])}
+            ranks[label] = {
+                "low": int(np.quantile(places[:, i], 0.025)),
+                "high": int(np.quantile(places[:, i], 0.975)),
+                "shares": [float(np.mean(places[:, i] == rank)) for rank in range(1, len(names) + 1)],
+                "like_leader": bool(got["like_leader"][i]),
+            }
     return differences, ranks
 
 
@@ -467,9 +667,15 @@ def _judge(receipt: Receipt) -> dict[str, Any]:
     for language, m in sorted((judge.get("measured") or {}).items()):
         if isinstance(m, Mapping) and m.get("accuracy") is not None:
             kappa = "n/a" if m.get("kappa") is None else f"{m['kappa']:.2f}"
-            said.append(f"{language} {100 * m['accuracy']:.1f} % right of {m.get('n')}, kappa {kappa}, missed holds {_share_of(m.get('missed_holds'))}, false holds {_share_of(m.get('false_holds'))}")
+            said.append(
+                f"{language} {100 * m['accuracy']:.1f} % right of {m.get('n')}, kappa {kappa}, missed holds {_share_of(m.get('missed_holds'))}, false holds {_share_of(m.get('false_holds'))}"
+            )
     name = f"{judge['name']} {str(judge.get('version'))[:12]}" if judge.get("name") else "arithmetic over known keys"
-    return {"name": name, "measured": "; ".join(said) or ("not measured" if judge.get("name") else "nothing to measure: no judgement is made")}
+    return {
+        "name": name,
+        "measured": "; ".join(said)
+        or ("not measured" if judge.get("name") else "nothing to measure: no judgement is made"),
+    }
 
 
 def _share_of(value: Any) -> str:
@@ -481,17 +687,36 @@ def _share_of(value: Any) -> str:
 def _cost(receipt: Receipt) -> dict[str, Any]:
     c = receipt.cost
     billed = "nothing was called" if not c.calls else "not said" if c.billed_usd is None else f"${c.billed_usd}"
-    return {"calls": c.calls, "tokens": c.prompt_tokens + c.completion_tokens, "billed": billed, "list": c.list_usd, "models": list(receipt.versions.models) if receipt.versions else []}
+    return {
+        "calls": c.calls,
+        "tokens": c.prompt_tokens + c.completion_tokens,
+        "billed": billed,
+        "list": c.list_usd,
+        "models": list(receipt.versions.models) if receipt.versions else [],
+    }
 
 
 def _time(run: Run) -> dict[str, Any]:
     """Wall seconds of ingesting and judging, and of one ingest call (median, 90th percentile): of the machine that ran it."""
     seconds = {step.step: step.seconds for step in run.receipt.steps}
     path = run.folder / "events.jsonl"
-    calls = [row["seconds"] for row in read_jsonl(path) if row.get("op") in ("ingest", "write") and row.get("seconds") is not None] if path.is_file() else []
+    calls = (
+        [
+            row["seconds"]
+            for row in read_jsonl(path)
+            if row.get("op") in ("ingest", "write") and row.get("seconds") is not None
+        ]
+        if path.is_file()
+        else []
+    )
     one = stats.delays(calls, resamples=200) if calls else None
-    return {"ingest": seconds.get("2-ingest"), "judge": seconds.get("3-judge"), "calls": len(calls),
-            "median": one["median"].value if one else None, "p90": one["p90"].value if one else None}
+    return {
+        "ingest": seconds.get("2-ingest"),
+        "judge": seconds.get("3-judge"),
+        "calls": len(calls),
+        "median": one["median"].value if one else None,
+        "p90": one["p90"].value if one else None,
+    }
 
 
 def own(run: Run) -> dict[str, str]:
@@ -506,11 +731,20 @@ def own(run: Run) -> dict[str, str]:
                     opened = row.get("detail") or {}
                     break
     models = ", ".join(versions.models) if versions and versions.models else "no model was called"
-    return {"version": str((versions.system if versions else {}).get("version") or "none"), "settings": _said(p.get("settings")), "model": models,
-            "embedder": _said(p.get("embedder")), "feeds": _said(opened.get("feeds")), "clock": _said(opened.get("dates")), "seed": _said(p.get("seed")),
-            **({"isolation": str(p["isolation"])} if p.get("isolation") else {}),
-            "kit": f"{versions.kit} {str(versions.git_commit or '')[:8]}{' with changes' if versions.git_dirty else ''}" if versions else "none",
-            "machine": versions.platform if versions else "none"}
+    return {
+        "version": str((versions.system if versions else {}).get("version") or "none"),
+        "settings": _said(p.get("settings")),
+        "model": models,
+        "embedder": _said(p.get("embedder")),
+        "feeds": _said(opened.get("feeds")),
+        "clock": _said(opened.get("dates")),
+        "seed": _said(p.get("seed")),
+        **({"isolation": str(p["isolation"])} if p.get("isolation") else {}),
+        "kit": f"{versions.kit} {str(versions.git_commit or '')[:8]}{' with changes' if versions.git_dirty else ''}"
+        if versions
+        else "none",
+        "machine": versions.platform if versions else "none",
+    }
 
 
 def rounded(value: Any) -> Any:
@@ -536,25 +770,57 @@ def published(track: str, route: str, runs: Sequence[Run]) -> dict[str, Any] | N
 
         page = reproduce.published()
         index = {row["system"]: row["index"] for row in page["index"]}
-        rows = [[f"{row['system']}{row.get('footnote', '')}, {page['dates'][row['system']]}", f"{index[row['system']]:.1f}" if row["route"] in ("raw", "baseline") else "",
-                 *[f"{row[n]:.2f}" if n == "compression" else f"{row[n]} %" for n in METRICS]] for row in page["routes"] if row["route"] in (route, "baseline")]
+        rows = [
+            [
+                f"{row['system']}{row.get('footnote', '')}, {page['dates'][row['system']]}",
+                f"{index[row['system']]:.1f}" if row["route"] in ("raw", "baseline") else "",
+                *[f"{row[n]:.2f}" if n == "compression" else f"{row[n]} %" for n in METRICS],
+            ]
+            for row in page["routes"]
+            if row["route"] in (route, "baseline")
+        ]
         notes = [f"{mark} {note}" for mark, note in page["footnotes"].items() if any(mark in row[0] for row in rows)]
-        return {"label": f"KiokuBench's page, {page['label']}", "heads": ["System", "Index", *[TITLES[n] for n in METRICS]], "rows": rows, "notes": notes}
+        return {
+            "label": f"KiokuBench's page, {page['label']}",
+            "heads": ["System", "Index", *[TITLES[n] for n in METRICS]],
+            "rows": rows,
+            "notes": notes,
+        }
     if track == "drift":
         said = [line for run in runs for line in run.metrics.get("comparable", []) if "no published figure" not in line]
         page = reproduce.published("knowledgedrift")
         worlds = [world for world in page["worlds"] if any(f" {world}" in line for line in said)]
         if not worlds:
             return None
-        rows = [[f"{name}, {world}", str(f["score"]), str(f["scenarios"]), str(f["signal"]), str(f["tokens"]), f"{f['passed']}/{f['attempted']}", str(f["billed"])]
-                for world in worlds for name, f in page["worlds"][world].items()]
-        return {"label": f"KnowledgeDrift's ladder, edition {page['edition']}, read {page['read']}", "heads": ["System", "Score", "Scenarios", "Signal", "Tokens", "Passed/attempted", "Billed"],
-                "rows": rows, "notes": [page["conditions"], *sorted(set(said))]}
+        rows = [
+            [
+                f"{name}, {world}",
+                str(f["score"]),
+                str(f["scenarios"]),
+                str(f["signal"]),
+                str(f["tokens"]),
+                f"{f['passed']}/{f['attempted']}",
+                str(f["billed"]),
+            ]
+            for world in worlds
+            for name, f in page["worlds"][world].items()
+        ]
+        return {
+            "label": f"KnowledgeDrift's ladder, edition {page['edition']}, read {page['read']}",
+            "heads": ["System", "Score", "Scenarios", "Signal", "Tokens", "Passed/attempted", "Billed"],
+            "rows": rows,
+            "notes": [page["conditions"], *sorted(set(said))],
+        }
     if track == "verdict":
         page = reproduce.published("vendor-reported")
         if page.get("reports"):
             heads = list(dict.fromkeys(key for row in page["reports"] for key in row))
-            return {"label": f"reported by vendors on LongMemEval, read {page['read']}", "heads": heads, "rows": [[_said(row.get(h)) for h in heads] for row in page["reports"]], "notes": []}
+            return {
+                "label": f"reported by vendors on LongMemEval, read {page['read']}",
+                "heads": heads,
+                "rows": [[_said(row.get(h)) for h in heads] for row in page["reports"]],
+                "notes": [],
+            }
     return None
 
 
@@ -565,8 +831,18 @@ def frame(table: Mapping[str, Any]) -> Any:
     """The leaderboard as a pandas data frame, a row a system, figures as numbers: for those who go on from here."""
     import pandas as pd
 
-    return pd.DataFrame([{"system": row["label"], table["headline"]["title"]: row["headline"]["value"], "low": row["headline"]["low"], "high": row["headline"]["high"],
-                          **{f["title"]: f["value"] for f in row["figures"]}} for row in table["rows"]]).set_index("system")
+    return pd.DataFrame(
+        [
+            {
+                "system": row["label"],
+                table["headline"]["title"]: row["headline"]["value"],
+                "low": row["headline"]["low"],
+                "high": row["headline"]["high"],
+                **{f["title"]: f["value"] for f in row["figures"]},
+            }
+            for row in table["rows"]
+        ]
+    ).set_index("system")
 
 
 def picture(table: Mapping[str, Any]) -> bytes:
@@ -574,8 +850,18 @@ def picture(table: Mapping[str, Any]) -> bytes:
     from kiokulab import plots
 
     if table["track"] == "kioku":
-        rows = [{"label": row["label"], "index": {**row["headline"], "empty_store": (row["headline"]["note"] or "").startswith("nothing is stored")},
-                 "pillars": {p["name"]: p["value"] for p in row["parts"]}, "grey": row["anchor"]} for row in table["rows"]]
+        rows = [
+            {
+                "label": row["label"],
+                "index": {
+                    **row["headline"],
+                    "empty_store": (row["headline"]["note"] or "").startswith("nothing is stored"),
+                },
+                "pillars": {p["name"]: p["value"] for p in row["parts"]},
+                "grey": row["anchor"],
+            }
+            for row in table["rows"]
+        ]
         return plots.index_bars(rows, note=f"{table['edition']}, {ROUTES.get(table['route'], table['route'])}")
     plt, rows = plots._pyplot(), table["rows"]
     figure, axes = plt.subplots(figsize=(9, 1.3 + 0.45 * len(rows)), layout="constrained")
@@ -583,7 +869,11 @@ def picture(table: Mapping[str, Any]) -> bytes:
         plots._index_bar(axes, y, {"index": row["headline"], "grey": row["anchor"]})
     axes.set_yticks(range(len(rows)), [plots.safe(row["label"]) for row in rows])
     scale = table["headline"]["scale"]
-    axes.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, 1.18 * scale), xlabel=f"{table['headline']['title']} (0 to {scale}), 95 % interval over {table['clusters']}")
+    axes.set(
+        ylim=(len(rows) - 0.4, -0.6),
+        xlim=(0, 1.18 * scale),
+        xlabel=f"{table['headline']['title']} (0 to {scale}), 95 % interval over {table['clusters']}",
+    )
     axes.grid(axis="x")
     axes.set_title(plots.safe(table["title"], 80))
     return plots.png(figure)
@@ -603,7 +893,9 @@ def rank_picture(table: Mapping[str, Any]) -> bytes | None:
     shares.columns = range(1, len(shares.columns) + 1)
     said = shares.map(lambda v: "" if v == 0 else "<1" if v < 0.5 else f"{v:.0f}")
     figure, axes = plt.subplots(figsize=(3 + 0.75 * len(shares), 1.3 + 0.42 * len(shares)), layout="constrained")
-    sns.heatmap(shares, annot=said, fmt="", cmap="Greys", vmin=0, vmax=140, cbar=False, linewidths=1, linecolor="white", ax=axes)
+    sns.heatmap(
+        shares, annot=said, fmt="", cmap="Greys", vmin=0, vmax=140, cbar=False, linewidths=1, linecolor="white", ax=axes
+    )
     axes.set(xlabel=f"rank: percent of the resamples of {table['clusters']}; ties share the better rank", ylabel="")
     axes.tick_params(length=0, rotation=0)
     axes.set_title("How sure the order is")
@@ -671,11 +963,17 @@ def document(title: str, body: str, *, lead: str = "", trail: Sequence[tuple[str
     """A whole page that needs no other file and runs no script. `body` is HTML that is already safe; `trail` leads to it."""
     from kiokulab import page
 
-    return page.environment().get_template("site.html").render(title=plain(title, 200), body=body, lead=lead, trail=trail, css=css())
+    return (
+        page.environment()
+        .get_template("site.html")
+        .render(title=plain(title, 200), body=body, lead=lead, trail=trail, css=css())
+    )
 
 
-LEAD = ("Runs share a table only where the dataset, rules, judge, prompts and every parameter but the memory system's own are alike. "
-        "Point at a bar, or reach it with the tab key, to see its parts.")
+LEAD = (
+    "Runs share a table only where the dataset, rules, judge, prompts and every parameter but the memory system's own are alike. "
+    "Point at a bar, or reach it with the tab key, to see its parts."
+)
 
 
 def write(root: str | Path, out: str | Path, *, seed: int = 1, resamples: int = 2000) -> dict[str, Any]:
@@ -686,7 +984,10 @@ def write(root: str | Path, out: str | Path, *, seed: int = 1, resamples: int = 
     def link(row: Mapping[str, Any], name: str | None = None) -> str | None:
         return f"{up}{row['folder']}/report.html" if (root / row["folder"] / "report.html").is_file() else None
 
-    body = "".join(f"<h2>{escaped(table['title'])}</h2><p>{escaped(question(table['track']))}</p>{table_html(table, link)}" for table in result["tables"])
+    body = "".join(
+        f"<h2>{escaped(table['title'])}</h2><p>{escaped(question(table['track']))}</p>{table_html(table, link)}"
+        for table in result["tables"]
+    )
     body += "<h2>Left out</h2>" + part("left_out", left_out=result["left_out"])
     write_atomic(out / "comparison.json", dumps(result) + "\n")
     write_atomic(out / "compare.html", document("All runs compared", body, lead=LEAD))
@@ -701,7 +1002,12 @@ def run_notebook(root: str | Path, notebook: str | Path | None = None) -> dict[s
 
     if not any(Path(root).rglob("receipt.json")):
         raise InputError("there is no run yet", str(root), "Make some first, for example make kioku")
-    execute(notebook or checkout() / "notebooks" / "compare.ipynb", Path(root) / "compare" / "compare.ipynb", {"root": str(Path(root).resolve())}, shown=False)
+    execute(
+        notebook or checkout() / "notebooks" / "compare.ipynb",
+        Path(root) / "compare" / "compare.ipynb",
+        {"root": str(Path(root).resolve())},
+        shown=False,
+    )
     return json.loads((Path(root) / "compare" / "comparison.json").read_bytes())
 
 
@@ -728,8 +1034,16 @@ def summary(result: Mapping[str, Any]) -> str:
             continue
         for row in table["rows"]:
             rank = table["ranks"].get(row["label"])
-            said = "" if not rank else f"rank {rank['low']}" + (f" to {rank['high']}" if rank["high"] != rank["low"] else "")
+            said = (
+                ""
+                if not rank
+                else f"rank {rank['low']}" + (f" to {rank['high']}" if rank["high"] != rank["low"] else "")
+            )
             lines.append(f"  {row['label']:<28} {headline_shown(row['headline']):>24}  {said}")
     if result["left_out"]:
-        lines += ["", f"left out: {len(result['left_out'])}", *[f"  {row['run']}: {row['reason']}" for row in result["left_out"]]]
+        lines += [
+            "",
+            f"left out: {len(result['left_out'])}",
+            *[f"  {row['run']}: {row['reason']}" for row in result["left_out"]],
+        ]
     return "\n".join(lines).strip()

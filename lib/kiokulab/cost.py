@@ -45,7 +45,9 @@ def estimate(params: Any, names: Sequence[str]) -> list[Line]:
         try:
             return importlib.import_module(f"{track_module(params.track).__name__}.cost").estimate(params, names)
         except ModuleNotFoundError:
-            raise InputError(f"runs of track {params.track} ask no model", "PARAMS", "Only kioku and verdict do") from None
+            raise InputError(
+                f"runs of track {params.track} ask no model", "PARAMS", "Only kioku and verdict do"
+            ) from None
     from kiokulab.kioku import ingest, judge
     from kiokulab.kioku.generate import load_edition
     from kiokulab.kioku.judges import scored_pairs
@@ -62,29 +64,69 @@ def estimate(params: Any, names: Sequence[str]) -> list[Line]:
     if metering.models_named(params.judge):
         measured = scored_pairs(judge.judge_set(), params.judge_set_pairs, params.seed).values()
         pairs, of = sum(len(some) for some, _ in measured), sum(every for _, every in measured)
-    measuring = "the judge's own measure: a call a labelled pair, in each run" + (f"; {pairs} of {of} pairs, by judge_set_pairs" if pairs < of else "")
+    measuring = "the judge's own measure: a call a labelled pair, in each run" + (
+        f"; {pairs} of {of} pairs, by judge_set_pairs" if pairs < of else ""
+    )
     made = []
     for name in names:
         one = params.model_copy(update={"system": name, "settings": {}})
         declared = systems.describe(name)
         model = metering.system_model(one)
         if model and model != metering.EXTRACTIVE:
-            inputs = [call for persona in personas for route in routes for call in ingest.calls(persona, route, declared["feeds"], params.routing) if call.item]
+            inputs = [
+                call
+                for persona in personas
+                for route in routes
+                for call in ingest.calls(persona, route, declared["feeds"], params.routing)
+                if call.item
+            ]
             number = len(inputs) * CALLS_AN_INPUT.get(name, 1)
             size = sum(len(str(call.item)) for call in inputs) // 4 + number * OVERHEAD.get(name, 2000)
-            note = "one call an input" + ("" if name in CALLS_AN_INPUT else ", a lower bound: nobody counted this system's calls")
+            note = "one call an input" + (
+                "" if name in CALLS_AN_INPUT else ", a lower bound: nobody counted this system's calls"
+            )
             made.append(line("kioku", name, "system", model, number, size, number * REPLY["system"], note))
         facts = sum(len(persona.facts) for persona in personas) * len(routes)
-        kept = sum(len(turn.text) for persona in personas for session in persona.sessions for turn in session.turns) * len(routes)
+        kept = sum(
+            len(turn.text) for persona in personas for session in persona.sessions for turn in session.turns
+        ) * len(routes)
         if metering.models_named(params.judge):
             for judging in metering.models_named(params.judge):
                 number = sum(math.ceil(len(persona.facts) / BATCH) for persona in personas) * len(routes)
-                made.append(line("kioku", name, "judge", judging, number, number * 2500 + min(kept, facts * 30 * 60) // 4, number * REPLY["judge"], f"{BATCH} facts a call, candidate sentences with them"))
-                made.append(line("kioku", name, "judge-set", judging, pairs, pairs * 700, pairs * REPLY["judge-set"], measuring))
+                made.append(
+                    line(
+                        "kioku",
+                        name,
+                        "judge",
+                        judging,
+                        number,
+                        number * 2500 + min(kept, facts * 30 * 60) // 4,
+                        number * REPLY["judge"],
+                        f"{BATCH} facts a call, candidate sentences with them",
+                    )
+                )
+                made.append(
+                    line("kioku", name, "judge-set", judging, pairs, pairs * 700, pairs * REPLY["judge-set"], measuring)
+                )
         if answering := metering.models_named(params.answerer):
-            made.append(line("kioku", name, "answerer", answering[0], facts, facts * (params.budget_tokens + 250), facts * REPLY["answerer"], "a call a question, with the full context budget"))
+            made.append(
+                line(
+                    "kioku",
+                    name,
+                    "answerer",
+                    answering[0],
+                    facts,
+                    facts * (params.budget_tokens + 250),
+                    facts * REPLY["answerer"],
+                    "a call a question, with the full context budget",
+                )
+            )
         if grading := metering.models_named(params.grader):
-            made.append(line("kioku", name, "grader", grading[0], facts, facts * 350, facts * REPLY["grader"], "a call an answer"))
+            made.append(
+                line(
+                    "kioku", name, "grader", grading[0], facts, facts * 350, facts * REPLY["grader"], "a call an answer"
+                )
+            )
     return made
 
 
@@ -101,13 +143,40 @@ def line(track: str, system: str, role: str, model: str, number: int, prompt: in
     if dollars is not None:
         return Line(system, role, model, number, prompt, completion, dollars, f"{note}; list price")
     if known and known["billed"] is not None:
-        return Line(system, role, model, number, prompt, completion, known["billed"] * number, f"{note}; dollars a call as billed then")
+        return Line(
+            system,
+            role,
+            model,
+            number,
+            prompt,
+            completion,
+            known["billed"] * number,
+            f"{note}; dollars a call as billed then",
+        )
     published = _published(model)
     if published:
         paid = published if role == "system" else published[:1]
         a_call = max(Decimal(row["usd"]) / row["calls"] for row in paid)
-        return Line(system, role, model, number, prompt, completion, a_call * number, f"{note}; no list price here, so {a_call:.5f} USD a call as in a published run ({paid[-1]['source']})")
-    return Line(system, role, model, number, prompt, completion, None, f"{note}; no price is known for this model: add it to data/prices.yml")
+        return Line(
+            system,
+            role,
+            model,
+            number,
+            prompt,
+            completion,
+            a_call * number,
+            f"{note}; no list price here, so {a_call:.5f} USD a call as in a published run ({paid[-1]['source']})",
+        )
+    return Line(
+        system,
+        role,
+        model,
+        number,
+        prompt,
+        completion,
+        None,
+        f"{note}; no price is known for this model: add it to data/prices.yml",
+    )
 
 
 def _published(model: str) -> list[dict]:
@@ -134,7 +203,12 @@ def _measured(track: str, system: str, role: str) -> dict[str, Any] | None:
     if not sums["calls"]:
         return None
     n = sums["calls"]
-    return {"calls": n, "prompt": sums["prompt"] / n, "completion": sums["completion"] / n, "billed": None if sums["unbilled"] else sums["billed"] / n}
+    return {
+        "calls": n,
+        "prompt": sums["prompt"] / n,
+        "completion": sums["completion"] / n,
+        "billed": None if sums["unbilled"] else sums["billed"] / n,
+    }
 
 
 def table(lines: Sequence[Line]) -> str:
@@ -142,15 +216,45 @@ def table(lines: Sequence[Line]) -> str:
     if not lines:
         return "no model would be asked: this run costs nothing"
     rows = [("system", "role", "model", "calls", "tokens in", "tokens out", "USD")]
-    rows += [(line.system, line.role, line.model, f"{line.calls:,}", f"{line.prompt_tokens:,}", f"{line.completion_tokens:,}", "unknown" if line.dollars is None else f"{line.dollars:.3f}") for line in lines]
+    rows += [
+        (
+            line.system,
+            line.role,
+            line.model,
+            f"{line.calls:,}",
+            f"{line.prompt_tokens:,}",
+            f"{line.completion_tokens:,}",
+            "unknown" if line.dollars is None else f"{line.dollars:.3f}",
+        )
+        for line in lines
+    ]
     known = sum((line.dollars for line in lines if line.dollars is not None), Decimal(0))
     unknown = sum(line.dollars is None for line in lines)
-    rows.append(("all", "", "", f"{sum(line.calls for line in lines):,}", f"{sum(line.prompt_tokens for line in lines):,}", f"{sum(line.completion_tokens for line in lines):,}", f"{known:.3f}"))
+    rows.append(
+        (
+            "all",
+            "",
+            "",
+            f"{sum(line.calls for line in lines):,}",
+            f"{sum(line.prompt_tokens for line in lines):,}",
+            f"{sum(line.completion_tokens for line in lines):,}",
+            f"{known:.3f}",
+        )
+    )
     widths = [max(len(row[i]) for row in rows) for i in range(7)]
-    text = ["  ".join(cell.ljust(width) if i < 3 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]
+    text = [
+        "  ".join(
+            cell.ljust(width) if i < 3 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
     said: dict[tuple[str, str], list[str]] = {}
     for line in lines:
         said.setdefault((line.role, line.basis), []).append(line.system)
     text += ["", "basis:"] + [f"  {role} ({', '.join(some)}): {basis}" for (role, basis), some in said.items()]
-    text.append("An estimate and no promise: retries and repairs come on top, caching below." + (f" {unknown} line(s) have no known price and are not in the sum." if unknown else ""))
+    text.append(
+        "An estimate and no promise: retries and repairs come on top, caching below."
+        + (f" {unknown} line(s) have no known price and are not in the sum." if unknown else "")
+    )
     return "\n".join(text)

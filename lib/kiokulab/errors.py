@@ -38,7 +38,11 @@ class UnitsFailed(KiokuLabError):
 
     exit_code = 3
 
-    def __init__(self, failed: dict[str, str], do: str = "Run the same command again: finished units are kept, failed ones are retried."):
+    def __init__(
+        self,
+        failed: dict[str, str],
+        do: str = "Run the same command again: finished units are kept, failed ones are retried.",
+    ):
         self.failed, self.do = dict(sorted(failed.items())), do
         super().__init__(self.failed, do)
 

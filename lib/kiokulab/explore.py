@@ -33,18 +33,31 @@ from kiokulab.receipts import read_receipt
 KINDS = {
     "recall": {"missed": "the current version is not stored"},
     "update_applied": {"not updated": "the new version is not stored"},
-    "old_version_kept": {"old version kept": "an older version is stored as if it were true", "old version told as past": "an older version can still be read, as a past state"},
+    "old_version_kept": {
+        "old version kept": "an older version is stored as if it were true",
+        "old version told as past": "an older version can still be read, as a past state",
+    },
     "forget_violation": {"forgotten content kept": "asked to be forgotten, still stored"},
-    "check_questions": {"wrong answer": "the question is answered wrong", "stale answer": "the question is answered with an older version",
-                        "no answer": "the question is not answered, although it is about a true fact"},
+    "check_questions": {
+        "wrong answer": "the question is answered wrong",
+        "stale answer": "the question is answered with an older version",
+        "no answer": "the question is not answered, although it is about a true fact",
+    },
     "noise": {"noise": "a stored sentence that states no fact"},
     "language_mismatch": {"other language": "a stored sentence in another language than the conversation's"},
 }
 RIGHT, UNJUDGED = "as it should be", "not judged"
 # how a judge says that a version stands there, in words; a way that is not here is shown as the judge named it
-HOWS = {"verbatim": "word for word", "surface": "its words and values stand there", "translated": "it stands there in the other language",
-        "restated_forget": "the request to forget restates it", "joint": "several sentences say it together", "history": "told as a past state",
-        "replaced": "named only as what was replaced", "part": "only a part of it stands there"}
+HOWS = {
+    "verbatim": "word for word",
+    "surface": "its words and values stand there",
+    "translated": "it stands there in the other language",
+    "restated_forget": "the request to forget restates it",
+    "joint": "several sentences say it together",
+    "history": "told as a past state",
+    "replaced": "named only as what was replaced",
+    "part": "only a part of it stands there",
+}
 BY_SENTENCE = ("noise", "language_mismatch")  # long lists, made when they are first asked for
 
 
@@ -59,14 +72,23 @@ def runs(root: str | Path) -> list[dict[str, str]]:
     from kiokulab.site import opened
 
     found: dict[str, dict[str, str]] = {}
-    for path in sorted(Path(root).rglob("receipt.json"), key=lambda p: ("published" in p.relative_to(root).parts, str(p))):
+    for path in sorted(
+        Path(root).rglob("receipt.json"), key=lambda p: ("published" in p.relative_to(root).parts, str(p))
+    ):
         receipt = read_receipt(path.parent)
         if receipt is None or receipt.status not in ("finished", "units_failed"):
             continue
         name = f"{receipt.track} {receipt.edition} {receipt.system} {receipt.run[:6]}"
         if name not in found:
             folder = path.parent if (path.parent / "judgements.jsonl").is_file() else opened(path.parent)
-            found[name] = {"track": receipt.track, "edition": receipt.edition, "system": receipt.system, "run": receipt.run, "folder": str(folder), "label": name}
+            found[name] = {
+                "track": receipt.track,
+                "edition": receipt.edition,
+                "system": receipt.system,
+                "run": receipt.run,
+                "folder": str(folder),
+                "label": name,
+            }
     return [found[name] for name in sorted(found)]
 
 
@@ -96,7 +118,9 @@ class Explorer:
     def __init__(self, folder: str | Path):
         self.folder, receipt = Path(folder), read_receipt(folder)
         if receipt is None:
-            raise InputError("there is no run here", str(folder), "Give a folder outputs/<track>/<edition>/<system>/<run-id>")
+            raise InputError(
+                "there is no run here", str(folder), "Give a folder outputs/<track>/<edition>/<system>/<run-id>"
+            )
         self.track, self.system, self.run = receipt.track, receipt.system, receipt.run
         self.name = f"{receipt.system} · {receipt.edition} · {receipt.run[:6]}"
         self.metrics_file = json.loads((self.folder / "metrics.json").read_bytes())
@@ -130,10 +154,17 @@ class Explorer:
         if self.track == "kioku":
             for name, unit in self._here():
                 self._add(self._facts_of(name, unit))
-            self._late = {metric for metric in BY_SENTENCE if any(True for name, unit in self._here() for _ in self._sentences_of(name, unit, metric))}
+            self._late = {
+                metric
+                for metric in BY_SENTENCE
+                if any(True for name, unit in self._here() for _ in self._sentences_of(name, unit, metric))
+            }
         else:
             self._add(self._plain_items())
-        self.metrics = [*dict.fromkeys(metric for metric, *_ in self._groups), *(m for m in BY_SENTENCE if m in self._late)]
+        self.metrics = [
+            *dict.fromkeys(metric for metric, *_ in self._groups),
+            *(m for m in BY_SENTENCE if m in self._late),
+        ]
         self.languages = sorted({language for *_, language in self._groups} - {""})
 
     def _add(self, items: Iterable[dict[str, Any]]) -> None:
@@ -158,8 +189,15 @@ class Explorer:
     def kinds(self, metric: str) -> dict[str, int]:
         """Kind -> how many items of the metric: every failure first, then each kind of it, what is as it should be, all."""
         self._fill(metric)
-        counts = {kind: len(rows) for (m, kind, language), rows in self._groups.items() if m == metric and language == ""}
-        return {kind: counts[kind] for kind in sorted(counts, key=lambda k: (k != "every failure", k in (RIGHT, UNJUDGED), k == "everything", k))}
+        counts = {
+            kind: len(rows) for (m, kind, language), rows in self._groups.items() if m == metric and language == ""
+        }
+        return {
+            kind: counts[kind]
+            for kind in sorted(
+                counts, key=lambda k: (k != "every failure", k in (RIGHT, UNJUDGED), k == "everything", k)
+            )
+        }
 
     def items(self, metric: str, kind: str = "every failure", language: str = "") -> Sequence[dict[str, Any]]:
         """Items of a metric: [{'id', 'metric', 'kind', 'good', 'unit', 'persona', 'language', 'fact', 'about', 'text'}]; `good` is
@@ -175,7 +213,11 @@ class Explorer:
         rows = self.items(metric, "everything")
         judged = [r for r in rows if r["good"] is not None]
         lower = self.track == "kioku" and metric not in ("recall", "update_applied", "check_questions")
-        self._figures[metric] = {"k": sum(r["good"] is not lower for r in judged), "n": len(judged), "not_judged": len(rows) - len(judged)}
+        self._figures[metric] = {
+            "k": sum(r["good"] is not lower for r in judged),
+            "n": len(judged),
+            "not_judged": len(rows) - len(judged),
+        }
         return self._figures[metric]
 
     # --- kioku ---------------------------------------------------------------------------------------------------
@@ -207,7 +249,16 @@ class Explorer:
         for metric, fact_id, hit in unit.items("page"):
             fact = facts[fact_id]
             good = None if hit is None else hit if metric in self.analyze.HIGHER else not hit
-            yield self._item(metric, person, name, fact_id, good, self._kind(metric, unit, fact, good), fact.slot, fact.versions[-1].text)
+            yield self._item(
+                metric,
+                person,
+                name,
+                fact_id,
+                good,
+                self._kind(metric, unit, fact, good),
+                fact.slot,
+                fact.versions[-1].text,
+            )
 
     def _sentences_of(self, name: str, unit: Any, metric: str) -> Iterable[dict[str, Any]]:
         for row in () if unit.unreadable else unit.sentences:
@@ -215,15 +266,45 @@ class Explorer:
                 continue
             if metric == "noise":
                 good = bool(row["states"]) if row["judged"] else None
-                yield self._item(metric, unit.persona, name, row["id"], good, RIGHT if good else UNJUDGED if good is None else "noise", row["memory"], row["text"])
+                yield self._item(
+                    metric,
+                    unit.persona,
+                    name,
+                    row["id"],
+                    good,
+                    RIGHT if good else UNJUDGED if good is None else "noise",
+                    row["memory"],
+                    row["text"],
+                )
             elif row["language"] != "und":
                 good = row["language"] == unit.persona.language
-                yield self._item(metric, unit.persona, name, row["id"], good, RIGHT if good else "other language", row["memory"], row["text"])
+                yield self._item(
+                    metric,
+                    unit.persona,
+                    name,
+                    row["id"],
+                    good,
+                    RIGHT if good else "other language",
+                    row["memory"],
+                    row["text"],
+                )
 
     @staticmethod
-    def _item(metric: str, person: Any, unit: str, what: str, good: bool | None, kind: str, about: str, text: str) -> dict[str, Any]:
-        return {"id": f"{metric}:{unit}:{what}", "metric": metric, "kind": kind, "good": good, "unit": unit, "persona": person.id, "language": person.language,
-                "fact": what, "about": about, "text": text}
+    def _item(
+        metric: str, person: Any, unit: str, what: str, good: bool | None, kind: str, about: str, text: str
+    ) -> dict[str, Any]:
+        return {
+            "id": f"{metric}:{unit}:{what}",
+            "metric": metric,
+            "kind": kind,
+            "good": good,
+            "unit": unit,
+            "persona": person.id,
+            "language": person.language,
+            "fact": what,
+            "about": about,
+            "text": text,
+        }
 
     def _kind(self, metric: str, unit: Any, fact: Any, good: bool | None) -> str:
         if good is None:
@@ -234,7 +315,9 @@ class Explorer:
             verdict = unit.answers[fact.id]["verdict"]
             return {"stale": "stale answer", "none": "no answer"}.get(verdict, "wrong answer")
         if metric == "old_version_kept":
-            held = any(self.analyze._verdict(unit.versions.get((fact.id, v.n)), "page") == "held" for v in fact.versions[:-1])
+            held = any(
+                self.analyze._verdict(unit.versions.get((fact.id, v.n)), "page") == "held" for v in fact.versions[:-1]
+            )
             return "old version kept" if held else "old version told as past"
         return next(iter(KINDS[metric]))
 
@@ -265,47 +348,125 @@ class Explorer:
         verdicts, memories = [], {}
         for version in fact.versions:
             row = unit.versions.get((fact.id, version.n))
-            verdicts.append({"what": f"version {version.n}", "verdict": row["verdict"] if row else "no row", "why": (row["reason"] or HOWS.get(row["how"], row["how"])) if row else "the judge left none",
-                             "live": row["live"] if row else None, "sentences": list(row["sentences"]) if row else []})
+            verdicts.append(
+                {
+                    "what": f"version {version.n}",
+                    "verdict": row["verdict"] if row else "no row",
+                    "why": (row["reason"] or HOWS.get(row["how"], row["how"])) if row else "the judge left none",
+                    "live": row["live"] if row else None,
+                    "sentences": list(row["sentences"]) if row else [],
+                }
+            )
             for name in row["sentences"] if row else []:
                 memory = self._memory(unit_name, name)
                 memories.setdefault(memory["id"], {**memory, "shows": []})["shows"].append(f"version {version.n}")
         answer = unit.answers.get(fact.id)
         if answer:
-            said = answer["reason"] or ("not in memory" if answer["answer"] is None else f"said “{answer['answer']}”, expected “{answer['expected']}”")
-            verdicts.append({"what": "answer", "verdict": answer["verdict"], "live": None, "sentences": [], "why": f"asked “{answer['question']}”, {said}"})
+            said = answer["reason"] or (
+                "not in memory"
+                if answer["answer"] is None
+                else f"said “{answer['answer']}”, expected “{answer['expected']}”"
+            )
+            verdicts.append(
+                {
+                    "what": "answer",
+                    "verdict": answer["verdict"],
+                    "live": None,
+                    "sentences": [],
+                    "why": f"asked “{answer['question']}”, {said}",
+                }
+            )
         context = self.contexts.get((unit_name, fact.id))
-        return {"verdicts": verdicts, "memories": [{**m, "shows": ", ".join(m["shows"])} for m in memories.values()], "utterances": self._utterances(unit.persona, fact),
-                "ledger": [{"fact": fact.id, "slot": fact.slot, "version": v.n, "text": v.text, "from": v.valid_from, "until": v.valid_to} for v in fact.versions],
-                "forget": fact.forget, "question": fact.question.text, "expected": fact.question.answer, "context": [i["text"] for i in context["items"]] if context else []}
+        return {
+            "verdicts": verdicts,
+            "memories": [{**m, "shows": ", ".join(m["shows"])} for m in memories.values()],
+            "utterances": self._utterances(unit.persona, fact),
+            "ledger": [
+                {
+                    "fact": fact.id,
+                    "slot": fact.slot,
+                    "version": v.n,
+                    "text": v.text,
+                    "from": v.valid_from,
+                    "until": v.valid_to,
+                }
+                for v in fact.versions
+            ],
+            "forget": fact.forget,
+            "question": fact.question.text,
+            "expected": fact.question.answer,
+            "context": [i["text"] for i in context["items"]] if context else [],
+        }
 
     def _sentence(self, item: Mapping[str, Any]) -> dict[str, Any]:
         row = self.sentences[item["unit"]][item["fact"]]
         person = self.units[item["unit"]].persona
         facts = dict.fromkeys(name.split(".")[0] for name in row["states"])
-        said = [u for u in self._turns(person) if row["text"].strip() and (row["text"].strip() in u["text"] or u["text"] in row["text"])]
-        why = row["reason"] or (f"states {', '.join(row['states'])}" if row["states"] else "it states no fact of the ledger")
-        return {"verdicts": [{"what": "sentence", "verdict": item["kind"], "why": f"{why}; language {row['language']}", "live": row["layer"], "sentences": [row["id"]]}],
-                "memories": [{**self._memory(item["unit"], row["id"]), "shows": "this sentence"}], "utterances": said[:6],
-                "ledger": [line for fact in facts for line in self._fact(item["unit"], fact)["ledger"]], "forget": None, "question": None, "expected": None, "context": []}
+        said = [
+            u
+            for u in self._turns(person)
+            if row["text"].strip() and (row["text"].strip() in u["text"] or u["text"] in row["text"])
+        ]
+        why = row["reason"] or (
+            f"states {', '.join(row['states'])}" if row["states"] else "it states no fact of the ledger"
+        )
+        return {
+            "verdicts": [
+                {
+                    "what": "sentence",
+                    "verdict": item["kind"],
+                    "why": f"{why}; language {row['language']}",
+                    "live": row["layer"],
+                    "sentences": [row["id"]],
+                }
+            ],
+            "memories": [{**self._memory(item["unit"], row["id"]), "shows": "this sentence"}],
+            "utterances": said[:6],
+            "ledger": [line for fact in facts for line in self._fact(item["unit"], fact)["ledger"]],
+            "forget": None,
+            "question": None,
+            "expected": None,
+            "context": [],
+        }
 
     def _memory(self, unit: str, sentence: str) -> dict[str, Any]:
         row = self.sentences[unit].get(sentence)
         memory = self.memories[unit].get(row["memory"] if row else sentence.rpartition("#")[0], {})
-        return {"id": memory.get("id", row["memory"] if row else sentence), "layer": memory.get("layer", row["layer"] if row else "?"), "source": memory.get("source"),
-                "created": memory.get("created"), "text": memory.get("text", row["text"] if row else "")}
+        return {
+            "id": memory.get("id", row["memory"] if row else sentence),
+            "layer": memory.get("layer", row["layer"] if row else "?"),
+            "source": memory.get("source"),
+            "created": memory.get("created"),
+            "text": memory.get("text", row["text"] if row else ""),
+        }
 
     @functools.lru_cache(maxsize=4096)
     def _turns_of(self, persona: str) -> tuple[dict[str, Any], ...]:
-        return tuple({"id": f"{s.id}.t{n:02d}", "session": s.id, "date": s.date[:10], "role": t.role, "kind": t.kind, "text": t.text, "states": tuple(t.states), "of": t.of}
-                     for s in self.personas[persona].sessions for n, t in enumerate(s.turns, 1))
+        return tuple(
+            {
+                "id": f"{s.id}.t{n:02d}",
+                "session": s.id,
+                "date": s.date[:10],
+                "role": t.role,
+                "kind": t.kind,
+                "text": t.text,
+                "states": tuple(t.states),
+                "of": t.of,
+            }
+            for s in self.personas[persona].sessions
+            for n, t in enumerate(s.turns, 1)
+        )
 
     def _turns(self, person: Any) -> tuple[dict[str, Any], ...]:
         return self._turns_of(person.id)
 
     def _utterances(self, person: Any, fact: Any) -> list[dict[str, Any]]:
         names = {f"{fact.id}.{v.n}" for v in fact.versions}
-        return [u for u in self._turns(person) if set(u["states"]) & names or (u["of"] == fact.id and u["kind"] in ("change", "forget", "near_miss"))]
+        return [
+            u
+            for u in self._turns(person)
+            if set(u["states"]) & names or (u["of"] == fact.id and u["kind"] in ("change", "forget", "near_miss"))
+        ]
 
     # and back
 
@@ -322,30 +483,59 @@ class Explorer:
         facts = list(dict.fromkeys([*(s.split(".")[0] for s in said["states"]), *([said["of"]] if said["of"] else [])]))
         facts = [f for f in facts if f in self.facts[person.id]]
         memories = {m["id"]: m for f in facts for m in self._fact(unit, f)["memories"]}
-        return {"utterance": said, "facts": facts, "items": [i for f in facts for i in self.of_fact(unit, f)], "memories": list(memories.values()), "change": self.change(unit, turn)}
+        return {
+            "utterance": said,
+            "facts": facts,
+            "items": [i for f in facts for i in self.of_fact(unit, f)],
+            "memories": list(memories.values()),
+            "change": self.change(unit, turn),
+        }
 
     def of_memory(self, unit: str, memory: str) -> dict[str, Any]:
         """{'memory', 'sentences', 'facts', 'items'} of one stored text."""
         rows = [r for r in self.sentences[unit].values() if r["memory"] == memory]
         facts = list(dict.fromkeys(s.split(".")[0] for r in rows for s in r["states"]))
-        return {"memory": self.memories[unit].get(memory), "sentences": rows, "facts": facts, "items": [i for f in facts for i in self.of_fact(unit, f)]}
+        return {
+            "memory": self.memories[unit].get(memory),
+            "sentences": rows,
+            "facts": facts,
+            "items": [i for f in facts for i in self.of_fact(unit, f)],
+        }
 
     def change(self, unit: str, turn: str) -> dict[str, Any]:
         """What the call that held an utterance did to the store: {'call', 'added', 'changed', 'removed' as told, 'seen', 'gone'
         texts, 'came' texts}. `came` are the memories that carry the call's own date or id; a system that keeps neither shows none."""
         session = turn.split(".")[0]
         # the call is the utterance itself, its pair, or its whole session, as the system is fed
-        calls = [c for c in self.calls[unit] if c["item"] in (turn, session)] or [c for c in self.calls[unit] if (c["item"] or "").startswith(session + ".") and c["item"] <= turn][-1:]
+        calls = [c for c in self.calls[unit] if c["item"] in (turn, session)] or [
+            c for c in self.calls[unit] if (c["item"] or "").startswith(session + ".") and c["item"] <= turn
+        ][-1:]
         if not calls:
-            return {"call": None, "reason": "no call of this run held the utterance alone (another route, or it was not recorded)"}
+            return {
+                "call": None,
+                "reason": "no call of this run held the utterance alone (another route, or it was not recorded)",
+            }
         call = calls[0]
         person = self.units[unit].persona
         said = next(u for u in self._turns(person) if u["id"] == turn)
-        came = [m for m in self.memories[unit].values() if said["text"] and (said["text"] in m["text"] or (m["text"] and m["text"] in said["text"]))]
+        came = [
+            m
+            for m in self.memories[unit].values()
+            if said["text"] and (said["text"] in m["text"] or (m["text"] and m["text"] in said["text"]))
+        ]
         looked = next((c for c in self.calls[unit] if c["seq"] >= call["seq"] and "observed" in c["detail"]), None)
-        return {"call": call["item"], "status": call["status"], "added": call["added"], "changed": call["changed"], "removed": call["removed"], "warnings": call["warnings"],
-                "seen": looked["detail"]["observed"] if looked else None, "over": looked["detail"].get("over") if looked else None,
-                "gone": [g["text"] for g in (looked["detail"].get("gone") or [])] if looked else [], "came": [m["text"] for m in came]}
+        return {
+            "call": call["item"],
+            "status": call["status"],
+            "added": call["added"],
+            "changed": call["changed"],
+            "removed": call["removed"],
+            "warnings": call["warnings"],
+            "seen": looked["detail"]["observed"] if looked else None,
+            "over": looked["detail"].get("over") if looked else None,
+            "gone": [g["text"] for g in (looked["detail"].get("gone") or [])] if looked else [],
+            "came": [m["text"] for m in came],
+        }
 
     # --- the other tracks ----------------------------------------------------------------------------------------
 
@@ -354,19 +544,65 @@ class Explorer:
         if self.track == "drift":
             for n, r in enumerate(r for r in rows if r["kind"] == "task"):
                 good = r["passed"] is True
-                kind = RIGHT if good else "not attempted" if r["passed"] is None else re.sub(r"\d+", "n", plain(r["why"], 80)) or "failed"
-                yield self._plain(r["family"], f"{r['unit']}/{r['id']}/{n}", r, good, kind, r["unit"].split("-")[0], r["family"], r["asked"])
+                kind = (
+                    RIGHT
+                    if good
+                    else "not attempted"
+                    if r["passed"] is None
+                    else re.sub(r"\d+", "n", plain(r["why"], 80)) or "failed"
+                )
+                yield self._plain(
+                    r["family"],
+                    f"{r['unit']}/{r['id']}/{n}",
+                    r,
+                    good,
+                    kind,
+                    r["unit"].split("-")[0],
+                    r["family"],
+                    r["asked"],
+                )
         elif self.track == "emem":
             for n, r in enumerate(rows):
-                yield self._plain(r["axis"], f"{r['id']}/{n}", r, bool(r["correct"]), RIGHT if r["correct"] else plain(r["why"], 60), "", r["id"], r.get("why") or "")
+                yield self._plain(
+                    r["axis"],
+                    f"{r['id']}/{n}",
+                    r,
+                    bool(r["correct"]),
+                    RIGHT if r["correct"] else plain(r["why"], 60),
+                    "",
+                    r["id"],
+                    r.get("why") or "",
+                )
         else:
             for n, r in enumerate(r for r in rows if r.get("kind") == "answer"):
                 good = None if r["verdict"] == "not_judged" else r["verdict"] == "right"
-                yield self._plain(r["type"], f"{r['id']}/{n}", r, good, UNJUDGED if good is None else RIGHT if good else "no answer" if r.get("missing") else "wrong", "", r["type"], str(r.get("answer") or ""))
+                yield self._plain(
+                    r["type"],
+                    f"{r['id']}/{n}",
+                    r,
+                    good,
+                    UNJUDGED if good is None else RIGHT if good else "no answer" if r.get("missing") else "wrong",
+                    "",
+                    r["type"],
+                    str(r.get("answer") or ""),
+                )
 
-    def _plain(self, metric: str, what: str, row: dict, good: bool | None, kind: str, language: str, about: str, text: Any) -> dict[str, Any]:
-        return {"id": f"{metric}:{what}", "metric": metric, "kind": kind, "good": good, "unit": row.get("unit", ""), "persona": "", "language": language if language in ("en", "ja") else "",
-                          "fact": str(row.get("id")), "about": about, "text": str(text), "row": row}
+    def _plain(
+        self, metric: str, what: str, row: dict, good: bool | None, kind: str, language: str, about: str, text: Any
+    ) -> dict[str, Any]:
+        return {
+            "id": f"{metric}:{what}",
+            "metric": metric,
+            "kind": kind,
+            "good": good,
+            "unit": row.get("unit", ""),
+            "persona": "",
+            "language": language if language in ("en", "ja") else "",
+            "fact": str(row.get("id")),
+            "about": about,
+            "text": str(text),
+            "row": row,
+        }
 
     def _rows(self, item: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
         """Rows of the run's files that name the item's id (and unit), by file."""
@@ -397,11 +633,31 @@ def case_html(explorer: Explorer, item_id: str, link: Any = None) -> str:
     from kiokulab.page import environment
 
     case = explorer.case(item_id)
-    return environment().get_template("case.html").render(c=case, x=explorer, link=link or (lambda kind, key: None), KINDS=KINDS, rows=_short_rows(case.get("rows", {})))
+    return (
+        environment()
+        .get_template("case.html")
+        .render(
+            c=case,
+            x=explorer,
+            link=link or (lambda kind, key: None),
+            KINDS=KINDS,
+            rows=_short_rows(case.get("rows", {})),
+        )
+    )
 
 
 def _short_rows(rows: Mapping[str, Sequence[Mapping]]) -> list[tuple[str, list[tuple[str, str]]]]:
-    return [(name, [(key, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) for key, value in row.items()]) for name, some in rows.items() for row in some[:3]]
+    return [
+        (
+            name,
+            [
+                (key, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+                for key, value in row.items()
+            ],
+        )
+        for name, some in rows.items()
+        for row in some[:3]
+    ]
 
 
 def look_html(explorer: Explorer, unit: str, kind: str, key: str) -> str:
@@ -416,21 +672,37 @@ def look_html(explorer: Explorer, unit: str, kind: str, key: str) -> str:
     back = explorer.of_utterance(unit, key) if kind == "utterance" else explorer.of_memory(unit, key)
     lines = [line for fact in back["facts"] for line in explorer._fact(unit, fact)["ledger"]]
     if kind == "utterance":
-        return str(steps.of_utterance({**back, "ledger": lines}, [u for u in explorer._turns(person) if u["session"] == back["utterance"]["session"]]))
-    return str(steps.of_memory({**back, "ledger": lines, "memory": back["memory"] and explorer._memory(unit, f"{key}#")}, key))
+        return str(
+            steps.of_utterance(
+                {**back, "ledger": lines},
+                [u for u in explorer._turns(person) if u["session"] == back["utterance"]["session"]],
+            )
+        )
+    return str(
+        steps.of_memory({**back, "ledger": lines, "memory": back["memory"] and explorer._memory(unit, f"{key}#")}, key)
+    )
 
 
 def leads(explorer: Explorer, item_id: str) -> list[tuple[str, str, str]]:
     """What a case leads to: [(kind, key, words)], its utterances, stored memories and facts; none on other tracks than kioku."""
     case = explorer.case(item_id)
-    found = [("utterance", u["id"], f"{u['date']} {u['kind'].replace('_', ' ')}: {u['text']}") for u in case.get("utterances", [])]
+    found = [
+        ("utterance", u["id"], f"{u['date']} {u['kind'].replace('_', ' ')}: {u['text']}")
+        for u in case.get("utterances", [])
+    ]
     found += [("memory", m["id"], m["text"]) for m in case.get("memories", [])]
-    return found + [("fact", fact, text) for fact, text in {line["fact"]: line["text"] for line in case.get("ledger", [])}.items()]
+    return found + [
+        ("fact", fact, text) for fact, text in {line["fact"]: line["text"] for line in case.get("ledger", [])}.items()
+    ]
 
 
 def items_about(explorer: Explorer, unit: str, kind: str, key: str) -> list[dict[str, Any]]:
     """The way back: items of every metric that an utterance, a stored memory or a fact has a part in."""
-    return explorer.of_fact(unit, key) if kind == "fact" else (explorer.of_utterance(unit, key) if kind == "utterance" else explorer.of_memory(unit, key))["items"]
+    return (
+        explorer.of_fact(unit, key)
+        if kind == "fact"
+        else (explorer.of_utterance(unit, key) if kind == "utterance" else explorer.of_memory(unit, key))["items"]
+    )
 
 
 def side_by_side(first: Explorer, second: Explorer | None, item_id: str, missing: str = "") -> str:
@@ -439,7 +711,11 @@ def side_by_side(first: Explorer, second: Explorer | None, item_id: str, missing
     from markupsafe import escape
 
     def part(explorer: Explorer) -> str:
-        body = case_html(explorer, item_id) if explorer.item(item_id) is not None else "<p>This run counts no such item.</p>"
+        body = (
+            case_html(explorer, item_id)
+            if explorer.item(item_id) is not None
+            else "<p>This run counts no such item.</p>"
+        )
         return f"<section><h3>{escape(plain(explorer.name, 80))}</h3>{body}</section>"
 
     return f'<div class="sides">{part(first)}{part(second) if second else f"<section><p>{escape(missing)}</p></section>"}</div>'
@@ -447,18 +723,29 @@ def side_by_side(first: Explorer, second: Explorer | None, item_id: str, missing
 
 def same_cases(first: Explorer, second: Explorer, metric: str) -> list[dict[str, Any]]:
     """Items of a metric that one of two runs has right and the other has not: [{'id', 'about', 'text', 'first', 'second'}]."""
-    return [{"id": i["id"], "about": i["about"], "text": i["text"], "first": i["kind"], "second": other["kind"]}
-            for i in first.items(metric, "everything") if (other := second.item(i["id"])) is not None and other["good"] != i["good"]]
+    return [
+        {"id": i["id"], "about": i["about"], "text": i["text"], "first": i["kind"], "second": other["kind"]}
+        for i in first.items(metric, "everything")
+        if (other := second.item(i["id"])) is not None and other["good"] != i["good"]
+    ]
 
 
 def save_note(path: str | Path, explorer: Explorer, item_id: str, note: str) -> Path:
     """Append a case and what a person says of it to a notes file (markdown, one section a case); returns its path."""
     path, case = Path(path), explorer.case(item_id)
     item = case["item"]
-    lines = [f"## {explorer.track} {explorer.name}: {item['id']}", "", f"- run: {explorer.folder.name}", f"- kind: {item['kind']}", f"- about: {item['about']}: {_line(item['text'])}"]
+    lines = [
+        f"## {explorer.track} {explorer.name}: {item['id']}",
+        "",
+        f"- run: {explorer.folder.name}",
+        f"- kind: {item['kind']}",
+        f"- about: {item['about']}: {_line(item['text'])}",
+    ]
     lines += [f"- {v['what']}: {v['verdict']} ({_line(v['why'])})" for v in case.get("verdicts", [])]
     lines += [f"- stored ({m['layer']}, {m['shows']}): {_line(m['text'])}" for m in case.get("memories", [])[:5]]
-    lines += [f"- said {u['id']}, {u['date']} ({u['kind']}): {_line(u['text'])}" for u in case.get("utterances", [])[:5]]
+    lines += [
+        f"- said {u['id']}, {u['date']} ({u['kind']}): {_line(u['text'])}" for u in case.get("utterances", [])[:5]
+    ]
     text = "\n".join([*lines, "", "\n".join("> " + plain(part, 2000) for part in note.splitlines() or [""]), "", ""])
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
@@ -512,22 +799,52 @@ class Panel:
         def choice(name: str, options: Sequence = (), **more: Any) -> Any:
             return w.Dropdown(options=list(options), description=name, layout=wide, style=style, **more)
 
-        self.run = choice("Run", options, value=next((folder for label, folder in options if run and run in label), options[0][1]))
+        self.run = choice(
+            "Run", options, value=next((folder for label, folder in options if run and run in label), options[0][1])
+        )
         self.beside = choice("Beside it", [("none", ""), *options], value="")
         self.route, self.metric, self.kind = choice("Route"), choice("Metric"), choice("Kind")
-        self.language = w.ToggleButtons(options=[("all", "")], description="Language", style={"button_width": "4.5em", "description_width": "6.5em"})
+        self.language = w.ToggleButtons(
+            options=[("all", "")], description="Language", style={"button_width": "4.5em", "description_width": "6.5em"}
+        )
         self.items = w.Select(options=[], rows=12, description="Items", layout=wide, style=style)
         self.look, self.about = choice("Look at"), choice("Back to")
         self.said, self.shown, self.saved = w.HTML(), w.HTML(), w.HTML()
-        self.note = w.Textarea(placeholder="what you see in this case", rows=2, layout=wide, description="Note", style=style)
+        self.note = w.Textarea(
+            placeholder="what you see in this case", rows=2, layout=wide, description="Note", style=style
+        )
         self.save = w.Button(description="Save case", icon="pencil", tooltip=f"append to {notes}")
-        for widget, then in ((self.run, self.fill_routes), (self.route, self.fill_metrics), (self.metric, self.fill_kinds), (self.kind, self.fill_items),
-                             (self.language, self.fill_items), (self.items, self.fill_leads), (self.beside, self.show), (self.look, self.fill_back), (self.about, self.go)):
+        for widget, then in (
+            (self.run, self.fill_routes),
+            (self.route, self.fill_metrics),
+            (self.metric, self.fill_kinds),
+            (self.kind, self.fill_items),
+            (self.language, self.fill_items),
+            (self.items, self.fill_leads),
+            (self.beside, self.show),
+            (self.look, self.fill_back),
+            (self.about, self.go),
+        ):
             widget.observe(lambda change, then=then: self.busy or then(), "value")
         self.save.on_click(lambda _: self.keep())
         self.fill_routes()
-        left = w.VBox([self.run, self.beside, self.route, self.metric, self.kind, self.language, self.said, self.items, self.look, self.about, self.note,
-                       w.HBox([self.save, self.saved])], layout=w.Layout(flex="1 1 22em", min_width="0", margin="0 1.5em 0 0"))
+        left = w.VBox(
+            [
+                self.run,
+                self.beside,
+                self.route,
+                self.metric,
+                self.kind,
+                self.language,
+                self.said,
+                self.items,
+                self.look,
+                self.about,
+                self.note,
+                w.HBox([self.save, self.saved]),
+            ],
+            layout=w.Layout(flex="1 1 22em", min_width="0", margin="0 1.5em 0 0"),
+        )
         right = w.VBox([self.shown], layout=w.Layout(flex="2.2 1 34em", min_width="0"))
         self.box = w.HBox([left, right], layout=w.Layout(width="100%", flex_flow="row wrap", align_items="flex-start"))
 
@@ -545,18 +862,34 @@ class Panel:
     def fill_routes(self) -> None:
         """Routes of the run; the one that was chosen stays where the run has it."""
         x, before = open_run(self.run.value), self.route.value
-        self.put(self.route, [(route or "there is one alone", route) for route in x.routes], before if before in x.routes else x.route)
+        self.put(
+            self.route,
+            [(route or "there is one alone", route) for route in x.routes],
+            before if before in x.routes else x.route,
+        )
         self.fill_metrics()
 
     def fill_metrics(self) -> None:
         x, before, language = self.explorer, self.metric.value or self.start, self.language.value or ""
-        self.put(self.metric, [(name.replace("_", " "), name) for name in x.metrics], before if before in x.metrics else next(iter(x.metrics), None))
-        self.put(self.language, [("all", ""), *[(name, name) for name in x.languages]], language if language in x.languages else "")
+        self.put(
+            self.metric,
+            [(name.replace("_", " "), name) for name in x.metrics],
+            before if before in x.metrics else next(iter(x.metrics), None),
+        )
+        self.put(
+            self.language,
+            [("all", ""), *[(name, name) for name in x.languages]],
+            language if language in x.languages else "",
+        )
         self.fill_kinds()
 
     def fill_kinds(self, kind: str | None = None) -> None:
         kinds = self.explorer.kinds(self.metric.value) if self.metric.value else {}
-        self.put(self.kind, [(f"{name} ({n})", name) for name, n in kinds.items()], kind if kind in kinds else next(iter(kinds), None))
+        self.put(
+            self.kind,
+            [(f"{name} ({n})", name) for name, n in kinds.items()],
+            kind if kind in kinds else next(iter(kinds), None),
+        )
         self.fill_items()
 
     def fill_items(self, item_id: str | None = None) -> None:
@@ -564,24 +897,48 @@ class Panel:
         f = self.explorer.figure(self.metric.value) if self.metric.value else {"k": 0, "n": 0}
         more = f", the first {self.most} are listed" if len(rows) > self.most else ""
         self.said.value = f"<small>The figure: {f['k']} of {f['n']}. Listed: {len(rows)} item{'' if len(rows) == 1 else 's'}{more}.</small>"
-        listed = list(rows[:self.most])
+        listed = list(rows[: self.most])
         if item_id is not None and all(r["id"] != item_id for r in listed):
             listed.insert(0, self.explorer.item(item_id))
-        self.put(self.items, [(short(f"{r['unit']} {r['fact']}  {r['about']}: {r['text']}"), r["id"]) for r in listed], item_id or (listed[0]["id"] if listed else None))
+        self.put(
+            self.items,
+            [(short(f"{r['unit']} {r['fact']}  {r['about']}: {r['text']}"), r["id"]) for r in listed],
+            item_id or (listed[0]["id"] if listed else None),
+        )
         self.fill_leads()
 
     def fill_leads(self) -> None:
         found = leads(self.explorer, self.items.value) if self.items.value else []
         names = {"utterance": "utterance", "memory": "stored", "fact": "ledger"}
-        self.put(self.look, [("the case", ("case", "")), *[(short(f"{names[kind]} {key}: {words}"), (kind, key)) for kind, key, words in found]], ("case", ""))
+        self.put(
+            self.look,
+            [
+                ("the case", ("case", "")),
+                *[(short(f"{names[kind]} {key}: {words}"), (kind, key)) for kind, key, words in found],
+            ],
+            ("case", ""),
+        )
         self.fill_back()
 
     def fill_back(self) -> None:
         """Where the view leads back to: the items that the utterance, memory or fact has a part in."""
         x, (kind, key) = self.explorer, self.look.value
         item = x.item(self.items.value) if self.items.value else None
-        back = [] if item is None or x.track != "kioku" else x.of_fact(item["unit"], item["fact"]) if kind == "case" else items_about(x, item["unit"], kind, key)
-        self.put(self.about, [(f"{len(back)} item{'' if len(back) == 1 else 's'} about it", ""), *[(short(f"{i['fact']} {i['metric'].replace('_', ' ')}: {i['kind']}"), i["id"]) for i in back]], "")
+        back = (
+            []
+            if item is None or x.track != "kioku"
+            else x.of_fact(item["unit"], item["fact"])
+            if kind == "case"
+            else items_about(x, item["unit"], kind, key)
+        )
+        self.put(
+            self.about,
+            [
+                (f"{len(back)} item{'' if len(back) == 1 else 's'} about it", ""),
+                *[(short(f"{i['fact']} {i['metric'].replace('_', ' ')}: {i['kind']}"), i["id"]) for i in back],
+            ],
+            "",
+        )
         self.show()
 
     def show(self) -> None:
@@ -593,7 +950,11 @@ class Panel:
         elif self.beside.value:
             other = open_run(self.beside.value)
             beside = other.at(x.route) if x.route in other.routes else None
-            self.shown.value = wrapped(side_by_side(x, beside, self.items.value, f"{other.name} was not run on route {x.route or 'of this track'}."))
+            self.shown.value = wrapped(
+                side_by_side(
+                    x, beside, self.items.value, f"{other.name} was not run on route {x.route or 'of this track'}."
+                )
+            )
         else:
             self.shown.value = wrapped(case_html(x, self.items.value))
 
@@ -616,7 +977,9 @@ class Panel:
             self.saved.value, self.note.value = f"<small>saved to {escape(str(path))}</small>", ""
 
 
-def panel(root: str | Path, notes: str | Path, *, run: str = "", metric: str = "old_version_kept", most: int = 200) -> Any:
+def panel(
+    root: str | Path, notes: str | Path, *, run: str = "", metric: str = "old_version_kept", most: int = 200
+) -> Any:
     """The explorer as ipywidgets: run, second run, route, metric, kind, language, list, case, what it leads to, the way back, note.
     InputError where there is no run."""
     found = runs(root)
@@ -636,15 +999,29 @@ def command(notebook: str | Path, *, voila: bool) -> list[str]:
     if not voila:
         return [sys.executable, "-m", "jupyterlab", str(notebook)]
     # a first look at many personas takes longer than Voila waits by default; no extension of a notebook server is needed
-    return [sys.executable, "-m", "voila", str(notebook), "--Voila.auto_token=True", "--Voila.ip=127.0.0.1", "--strip_sources=True", "--theme=light", "--template=kiokulab",
-            "--show_tracebacks=True", "--VoilaExecutor.timeout=600"]
+    return [
+        sys.executable,
+        "-m",
+        "voila",
+        str(notebook),
+        "--Voila.auto_token=True",
+        "--Voila.ip=127.0.0.1",
+        "--strip_sources=True",
+        "--theme=light",
+        "--template=kiokulab",
+        "--show_tracebacks=True",
+        "--VoilaExecutor.timeout=600",
+    ]
 
 
 def surroundings() -> dict[str, str]:
     """The environment of `command`: this process's, and where Voila finds the template that asks nothing of other machines."""
     from kiokulab.page import HERE
 
-    return {**os.environ, "JUPYTER_PATH": os.pathsep.join(filter(None, [str(HERE / "jupyter"), os.environ.get("JUPYTER_PATH")]))}
+    return {
+        **os.environ,
+        "JUPYTER_PATH": os.pathsep.join(filter(None, [str(HERE / "jupyter"), os.environ.get("JUPYTER_PATH")])),
+    }
 
 
 def main(name: str = "explore.ipynb") -> None:

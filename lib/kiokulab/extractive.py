@@ -27,22 +27,29 @@ NAME = "extractive"
 MOST = 60  # sentences of one request
 
 # where a prompt keeps what is new: heading of mem0, tags and headings of others; the last that is found counts
-_NEW = re.compile(r"^#+ *New Messages *$|<(?:conversation|messages|content|new_messages|session|EPISODE CONTENT|CURRENT MESSAGES?)>|^(?:Text|Content|Conversation|Messages?|CURRENT MESSAGES?):",
-                  re.MULTILINE | re.IGNORECASE)
-_NEXT = re.compile(r"^#+ +\S|^# Output|</(?:conversation|messages|content|new_messages|session|EPISODE CONTENT|CURRENT MESSAGES?)>", re.MULTILINE | re.IGNORECASE)
+_NEW = re.compile(
+    r"^#+ *New Messages *$|<(?:conversation|messages|content|new_messages|session|EPISODE CONTENT|CURRENT MESSAGES?)>|^(?:Text|Content|Conversation|Messages?|CURRENT MESSAGES?):",
+    re.MULTILINE | re.IGNORECASE,
+)
+_NEXT = re.compile(
+    r"^#+ +\S|^# Output|</(?:conversation|messages|content|new_messages|session|EPISODE CONTENT|CURRENT MESSAGES?)>",
+    re.MULTILINE | re.IGNORECASE,
+)
 _SPEAKER = re.compile(r"^(user|human|assistant|ai|system)\s*:\s*", re.IGNORECASE | re.MULTILINE)
 _FIRST_PERSON = re.compile(r"\b(?:I|I'm|I've|I'd|I'll|my|mine|me|we|we're|our|ours|us|myself)\b", re.IGNORECASE)
 _REQUEST = re.compile(r"\b(?:remember|forget|from now on|note)\b", re.IGNORECASE)
 _JAPANESE = re.compile(r"[ぁ-んァ-ン一-鿿]")
 _QUESTION = re.compile(r"[?？]\s*$|(?:ですか|ますか|でしょうか|ませんか|かな|だろう|だろうか)[。！!]?\s*$")
-_TALK = re.compile(r"^(?:はい|いいえ|ええ|ありがとう|こんにちは|おはよう|こんばんは|了解|なるほど|そうです(?:ね|か)|わかりました|助かります)[^。]{0,8}[。！!]?$")
+_TALK = re.compile(
+    r"^(?:はい|いいえ|ええ|ありがとう|こんにちは|おはよう|こんばんは|了解|なるほど|そうです(?:ね|か)|わかりました|助かります)[^。]{0,8}[。！!]?$"
+)
 
 
 def spoken(text: str) -> str:
     """What the user says in a prompt: the text after its last "new messages" mark, without other speakers' lines. Pure."""
     marks = list(_NEW.finditer(text))
     if marks:
-        text = text[marks[-1].end():]
+        text = text[marks[-1].end() :]
         end = _NEXT.search(text)
         text = text[: end.start()] if end else text
     parsed = _parsed(text)
@@ -54,7 +61,7 @@ def spoken(text: str) -> str:
     said = []
     for turn, following in zip(turns, [*turns[1:], None], strict=True):
         if turn[1].casefold() in ("user", "human"):
-            said.append(text[turn.end(): following.start() if following else len(text)])
+            said.append(text[turn.end() : following.start() if following else len(text)])
     return "\n".join(said)
 
 
@@ -66,7 +73,11 @@ def _parsed(text: str) -> list[str] | None:
         return None
     if not isinstance(found, list):
         return None
-    return [str(turn.get("content")) for turn in found if isinstance(turn, dict) and turn.get("role", "user") == "user" and turn.get("content")]
+    return [
+        str(turn.get("content"))
+        for turn in found
+        if isinstance(turn, dict) and turn.get("role", "user") == "user" and turn.get("content")
+    ]
 
 
 def is_told(sentence: str) -> bool:
@@ -94,7 +105,9 @@ def told(body: dict[str, Any]) -> list[str]:
 def _content(message: dict[str, Any]) -> str:
     content = message.get("content")
     if isinstance(content, list):
-        return "\n".join(part.get("text", "") for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+        return "\n".join(
+            part.get("text", "") for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
     return content if isinstance(content, str) else ""
 
 
@@ -124,17 +137,35 @@ def fill(schema: Any, found: Sequence[str], root: dict[str, Any] | None = None, 
     for several in ("anyOf", "oneOf", "allOf"):
         if schema.get(several):
             kinds = schema[several]
-            if several != "allOf" and any(isinstance(kind, dict) and kind.get("type") == "null" for kind in kinds) and not _TEXT.search(name):
+            if (
+                several != "allOf"
+                and any(isinstance(kind, dict) and kind.get("type") == "null" for kind in kinds)
+                and not _TEXT.search(name)
+            ):
                 return None
-            return fill(next((kind for kind in kinds if isinstance(kind, dict) and kind.get("type") != "null"), {}), found, root, name, depth + 1)
+            return fill(
+                next((kind for kind in kinds if isinstance(kind, dict) and kind.get("type") != "null"), {}),
+                found,
+                root,
+                name,
+                depth + 1,
+            )
     kind = schema.get("type")
     kind = next((one for one in kind if one != "null"), "null") if isinstance(kind, list) and kind else kind
     if kind == "object" or "properties" in schema:
         needed = schema.get("required", list(schema.get("properties", {})))
-        return {key: fill(value, found, root, key, depth + 1) for key, value in schema.get("properties", {}).items() if key in needed or _TEXT.search(key)}
+        return {
+            key: fill(value, found, root, key, depth + 1)
+            for key, value in schema.get("properties", {}).items()
+            if key in needed or _TEXT.search(key)
+        }
     if kind == "array":
         items = schema.get("items", {})
-        made = [fill(items, [sentence], root, name, depth + 1) for sentence in found] if _takes_text(items, root, name) else []
+        made = (
+            [fill(items, [sentence], root, name, depth + 1) for sentence in found]
+            if _takes_text(items, root, name)
+            else []
+        )
         least = schema.get("minItems", 0)
         while len(made) < least:
             made.append(fill(items, found, root, name, depth + 1))
@@ -144,7 +175,13 @@ def fill(schema: Any, found: Sequence[str], root: dict[str, Any] | None = None, 
     if kind == "boolean":
         return False
     if kind == "string":
-        return " ".join(found) if _TEXT.search(name) or depth == 0 else "user" if re.search(r"name|entity|who|subject|source|target", name, re.IGNORECASE) else ""
+        return (
+            " ".join(found)
+            if _TEXT.search(name) or depth == 0
+            else "user"
+            if re.search(r"name|entity|who|subject|source|target", name, re.IGNORECASE)
+            else ""
+        )
     return None
 
 
@@ -164,9 +201,13 @@ def _takes_text(schema: Any, root: dict[str, Any], name: str, depth: int = 0) ->
 
 # --- schemas that a filling would not serve ---------------------------------------------------------------------
 
-_SHOWN = re.compile(r"(?:JSON (?:matching|conforming to) this schema|match the following json_schema):\s*(?:```json\s*)?", re.IGNORECASE)
+_SHOWN = re.compile(
+    r"(?:JSON (?:matching|conforming to) this schema|match the following json_schema):\s*(?:```json\s*)?", re.IGNORECASE
+)
 _FACT_LINE = re.compile(r"^\[([0-9a-f]{8}-[0-9a-f-]{27})\] (.+)$", re.MULTILINE)
-_FACT_REST = re.compile(r"(?: \| (?:Involving|When|Where): [^|]*)+$| \((?:occurred_start|occurred_end|mentioned_at)=[^()]*\)$")
+_FACT_REST = re.compile(
+    r"(?: \| (?:Involving|When|Where): [^|]*)+$| \((?:occurred_start|occurred_end|mentioned_at)=[^()]*\)$"
+)
 
 
 def _shown(body: dict[str, Any]) -> dict[str, Any] | None:
@@ -184,15 +225,29 @@ def _shown(body: dict[str, Any]) -> dict[str, Any] | None:
 
 def _facts(found: Sequence[str]) -> dict[str, Any]:
     """Hindsight's facts: each sentence is one. It writes the speaker behind the text, so he is named in the sentence's language."""
-    return {"facts": [{"what": sentence, "when": "N/A", "where": "N/A", "who": "ユーザー" if _JAPANESE.search(sentence) else "user", "why": "N/A", "fact_kind": "conversation", "fact_type": "world",
-                       "entities": [], "causal_relations": []} for sentence in found]}
+    return {
+        "facts": [
+            {
+                "what": sentence,
+                "when": "N/A",
+                "where": "N/A",
+                "who": "ユーザー" if _JAPANESE.search(sentence) else "user",
+                "why": "N/A",
+                "fact_kind": "conversation",
+                "fact_type": "world",
+                "entities": [],
+                "causal_relations": [],
+            }
+            for sentence in found
+        ]
+    }
 
 
 def _observations(body: dict[str, Any]) -> dict[str, Any]:
     """Hindsight's consolidation: each fact of the request becomes an observation of its own, in its own words. Nothing is merged,
     changed or dropped: that would need somebody who understands."""
     asked = "\n".join(_content(message) for message in body["messages"] if message.get("role") == "user")
-    new = asked[asked.rfind("### New facts"):] if "### New facts" in asked else asked
+    new = asked[asked.rfind("### New facts") :] if "### New facts" in asked else asked
     new = new.split("### Existing observations")[0]
     creates = []
     for id, text in _FACT_LINE.findall(new):
@@ -206,7 +261,10 @@ def _graph(found: Sequence[str]) -> dict[str, Any]:
     """Cognee's graph: the speaker, a node for each sentence, and an edge that says who said it."""
     speaker = {"id": "user", "name": "user", "type": "Person", "description": "The speaker."}
     nodes = [{"id": sentence, "name": sentence, "type": "Statement", "description": sentence} for sentence in found]
-    edges = [{"source_node_id": "user", "target_node_id": sentence, "relationship_name": "said", "description": sentence} for sentence in found]
+    edges = [
+        {"source_node_id": "user", "target_node_id": sentence, "relationship_name": "said", "description": sentence}
+        for sentence in found
+    ]
     return {"nodes": [speaker, *nodes] if found else [], "edges": edges}
 
 
@@ -227,17 +285,31 @@ def shaped(schema: dict[str, Any], body: dict[str, Any], found: Sequence[str]) -
 
 def _message(body: dict[str, Any], found: list[str]) -> tuple[dict[str, Any], str]:
     """The assistant's message, and the finish reason."""
-    tools = [tool["function"] for tool in body.get("tools") or [] if isinstance(tool, dict) and isinstance(tool.get("function"), dict)]
+    tools = [
+        tool["function"]
+        for tool in body.get("tools") or []
+        if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+    ]
     choice = body.get("tool_choice")
     if tools and choice != "none":
         forced = choice.get("function", {}).get("name") if isinstance(choice, dict) else None
-        adding = [tool for tool in tools if not re.search(r"patch|remove|delete|search", str(tool.get("name")), re.IGNORECASE)]
+        adding = [
+            tool for tool in tools if not re.search(r"patch|remove|delete|search", str(tool.get("name")), re.IGNORECASE)
+        ]
         tool = next((tool for tool in tools if tool.get("name") == forced), None) or next(iter(adding or tools))
         parameters = tool.get("parameters") if isinstance(tool.get("parameters"), dict) else {"type": "object"}
         least = [""] if choice in ("required", "any") else []
-        made = [shaped(parameters, body, found)] if forced else [fill(parameters, [sentence] if sentence else []) for sentence in found or least]
+        made = (
+            [shaped(parameters, body, found)]
+            if forced
+            else [fill(parameters, [sentence] if sentence else []) for sentence in found or least]
+        )
         calls = [
-            {"id": f"call_{_mark(said, number)}", "type": "function", "function": {"name": tool["name"], "arguments": json.dumps(arguments or {}, ensure_ascii=False)}}
+            {
+                "id": f"call_{_mark(said, number)}",
+                "type": "function",
+                "function": {"name": tool["name"], "arguments": json.dumps(arguments or {}, ensure_ascii=False)},
+            }
             for number, (said, arguments) in enumerate(zip(found or [""], made))
         ]
         if calls:
@@ -249,7 +321,11 @@ def _message(body: dict[str, Any], found: list[str]) -> tuple[dict[str, Any], st
     elif form.get("type") == "json_object" and (schema := _shown(body)) is not None:
         said = shaped(schema, body, found)
     elif form.get("type") == "json_object":
-        said = {"memory": [{"id": str(number), "text": sentence, "attributed_to": "user"} for number, sentence in enumerate(found)]}
+        said = {
+            "memory": [
+                {"id": str(number), "text": sentence, "attributed_to": "user"} for number, sentence in enumerate(found)
+            ]
+        }
         if re.search(r'"facts"', _prompt(body)) and not re.search(r'"memory"', _prompt(body)):
             said = {"facts": found}
     elif re.search(r"\bJSON\b", _prompt(body)):
@@ -275,11 +351,20 @@ def answer(body: dict[str, Any]) -> tuple[bytes, str]:
     usage = {"prompt_tokens": prompt // 4, "completion_tokens": reply // 4, "total_tokens": prompt // 4 + reply // 4}
     frame = {"id": f"extractive-{_mark(json.dumps(body, sort_keys=True))}", "model": NAME, "created": 0}
     if body.get("stream") is not True:
-        whole = {**frame, "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": finish}], "usage": usage}
+        whole = {
+            **frame,
+            "object": "chat.completion",
+            "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+            "usage": usage,
+        }
         return json.dumps(whole).encode(), "application/json"
     delta = dict(message)
     if "tool_calls" in delta:
         delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(delta["tool_calls"])]
-    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}, {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}, {"choices": [], "usage": usage}]
+    chunks = [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]},
+        {"choices": [], "usage": usage},
+    ]
     lines = [f"data: {json.dumps({**frame, 'object': 'chat.completion.chunk', **chunk})}\n\n" for chunk in chunks]
     return "".join([*lines, "data: [DONE]\n\n"]).encode(), "text/event-stream"

@@ -50,7 +50,9 @@ VERDICTS = ("held", "partial", "absent", "not_judged")
 GATE, STRICT_GATE = 0.40, 0.50  # similarity of masked texts; measured: paraphrases .52 to .62, near misses .28 to .32
 WINDOW = 3  # sentences that an anchor reaches onward within its memory
 _NEGATIVE = re.compile(r"allerg|dislike|can't eat|hates?\b|アレルギー|苦手|嫌い|食べられない")
-_PLAN = re.compile(r"\b(?:next|plan(?:s|ned|ning)?|training for|saving|savings|goal|target)\b|次の|予定|目標|試験を受け|積立|貯金")
+_PLAN = re.compile(
+    r"\b(?:next|plan(?:s|ned|ning)?|training for|saving|savings|goal|target)\b|次の|予定|目標|試験を受け|積立|貯金"
+)
 SHOWN = 20  # sentence ids kept with a judgement
 
 
@@ -77,7 +79,9 @@ class VersionView:
     def of(cls, record: Mapping[str, Any]) -> VersionView:
         """From a version as the datasets write it. Raises KeyError, TypeError or ValueError where it is none."""
         anchors, parts = record["surface"]["anchors"], record["surface"]["values"]
-        if not parts or not all(isinstance(part, (list, tuple)) and part and all(isinstance(form, str) for form in part) for part in parts):
+        if not parts or not all(
+            isinstance(part, (list, tuple)) and part and all(isinstance(form, str) for form in part) for part in parts
+        ):
             raise ValueError("surface.values must be lists of strings, one or more, none of them empty")
         return cls(int(record["n"]), str(record["text"]), tuple(anchors), tuple(tuple(part) for part in parts))
 
@@ -146,16 +150,27 @@ def _bounded(text: str, start: int, end: int) -> bool:
     before, after = text[start - 1] if start else " ", text[end] if end < len(text) else " "
     if _is_word(first) and _is_word(before):
         return False
-    if _is_katakana(first) and _is_katakana(before) and not (end - start >= 3 and start >= 3 and all(map(_is_katakana, text[start - 3:start]))):
+    if (
+        _is_katakana(first)
+        and _is_katakana(before)
+        and not (end - start >= 3 and start >= 3 and all(map(_is_katakana, text[start - 3 : start])))
+    ):
         return False  # パン in パンダ; but バナナ in バナナアレルギー is a word of a compound
     if first.isdigit() and before in ".,:/" and start > 1 and text[start - 2].isdigit():
         return False
     if _is_katakana(last) and _is_katakana(after):
-        return end - start >= 3 and len(text) >= end + 3 and after != "ー" and all(map(_is_katakana, text[end:end + 3]))
+        return (
+            end - start >= 3 and len(text) >= end + 3 and after != "ー" and all(map(_is_katakana, text[end : end + 3]))
+        )
     if last.isdigit() and after in ".,:/" and end + 1 < len(text) and text[end + 1].isdigit():
         return False
     if _is_word(last) and _is_word(after):
-        return last.isalpha() and end - start >= 4 and after == "s" and not (end + 1 < len(text) and _is_word(text[end + 1]))
+        return (
+            last.isalpha()
+            and end - start >= 4
+            and after == "s"
+            and not (end + 1 < len(text) and _is_word(text[end + 1]))
+        )
     return not (first == "京" and before == "東")
 
 
@@ -180,9 +195,9 @@ class FormIndex:
         """(start, end, numbers) of every form in `text`."""
         ids, lengths = self.ids, self.lengths
         for start in range(len(text)):
-            for head in (text[start:start + 2], text[start]):
+            for head in (text[start : start + 2], text[start]):
                 for size in lengths.get(head, ()):
-                    form = text[start:start + size]
+                    form = text[start : start + size]
                     if form in ids and len(form) == size and (not bounded or _bounded(text, start, start + size)):
                         yield start, start + size, ids[form]
                 if len(head) == 1:
@@ -217,8 +232,13 @@ class AnchorIndex:
             for word in {match[0], *match[0].split("-")}:
                 for size in range(len(word), max(len(word) - 6, 1), -1):
                     stem = word[:size]
-                    if stem in self.words and (size == len(word) or re.fullmatch(r"'?s|e?s|e?d|'s|ing|ings|er|ers|ist|ists|'ll|'d", word[size:])
-                                               or size > 2 and word[size] == stem[-1] and re.fullmatch(r".(?:ing|ed|er|ers)", word[size:])):
+                    if stem in self.words and (
+                        size == len(word)
+                        or re.fullmatch(r"'?s|e?s|e?d|'s|ing|ings|er|ers|ist|ists|'ll|'d", word[size:])
+                        or size > 2
+                        and word[size] == stem[-1]
+                        and re.fullmatch(r".(?:ing|ed|er|ers)", word[size:])
+                    ):
                         found.update(self.words[stem])
                 if word.endswith("ing") and word[:-3] + "e" in self.words:
                     found.update(self.words[word[:-3] + "e"])
@@ -238,8 +258,15 @@ def _type_of(part: tuple[str, ...]) -> tuple[str, str] | None:
     for form in part:
         text = normalise(form)
         piece = " " in text or not text.isascii()  # "at 6 pm" is a time; the 143 of the code "G-143" is no count
-        whole = [f for f in values.find(form) if (piece or (f.start, f.end) == (0, len(text))) and f.start <= 3 and f.end >= len(text) - 3 and f.end - f.start >= 0.6 * len(text)
-                 and not re.fullmatch(r"[a-z][- ]?|[- ]?[a-z]", text[:f.start] + text[f.end:])]
+        whole = [
+            f
+            for f in values.find(form)
+            if (piece or (f.start, f.end) == (0, len(text)))
+            and f.start <= 3
+            and f.end >= len(text) - 3
+            and f.end - f.start >= 0.6 * len(text)
+            and not re.fullmatch(r"[a-z][- ]?|[- ]?[a-z]", text[: f.start] + text[f.end :])
+        ]
         for found in whole:
             tally[(found.kind, found.value)] += 1 if found.also else 2
     if not tally:
@@ -306,14 +333,18 @@ class RuleJudge:
     def __init__(self, embedder: Any = None):
         self.embedder = embedder
 
-    def read(self, facts: Sequence[FactView], memories: Sequence[StoredText], *, subject: str | None = None) -> RuleReading:
+    def read(
+        self, facts: Sequence[FactView], memories: Sequence[StoredText], *, subject: str | None = None
+    ) -> RuleReading:
         return RuleReading(self, facts, memories, subject)
 
 
 class RuleReading:
     """What the rule judge read in one store: evidence per version, aggregated by `verdict`."""
 
-    def __init__(self, judge: RuleJudge, facts: Sequence[FactView], memories: Sequence[StoredText], subject: str | None):
+    def __init__(
+        self, judge: RuleJudge, facts: Sequence[FactView], memories: Sequence[StoredText], subject: str | None
+    ):
         self.judge = judge
         self.subject = names_of(subject)
         self._compile(facts)
@@ -348,7 +379,13 @@ class RuleReading:
             fact.anchors = tuple(sorted(anchors))
             fact.negative, fact.plan = bool(_NEGATIVE.search(about)), bool(_PLAN.search(about))
             for record in view.versions:
-                version = _Version(f, record, [], normalise(record.text).rstrip(".。!"), "ja" if re.search("[\u3041-\u30ff]", record.text) else "en")
+                version = _Version(
+                    f,
+                    record,
+                    [],
+                    normalise(record.text).rstrip(".。!"),
+                    "ja" if re.search("[\u3041-\u30ff]", record.text) else "en",
+                )
                 for column, raw in enumerate(record.values):
                     forms = tuple(sorted({form for form in map(normalise, raw) if form}))
                     key = (column, forms)
@@ -372,7 +409,9 @@ class RuleReading:
                 self.versions.append(version)
             for v in fact.versions:
                 version, others = self.versions[v], [self.versions[o] for o in fact.versions if o != v]
-                telling = sum(1 << i for i, p in enumerate(version.parts) if any(p not in other.parts for other in others))
+                telling = sum(
+                    1 << i for i, p in enumerate(version.parts) if any(p not in other.parts for other in others)
+                )
                 version.telling = telling if others and telling else version.full
             self.facts.append(fact)
         self.forms.close()
@@ -387,14 +426,21 @@ class RuleReading:
                 parts = [p for p in self.versions[v].parts if p in hits]
                 if fact.negative:
                     continue  # "not allergic" denies an allergy, though "can't eat" does not
-                fact.own_cues |= set(self._roles(fact, self.versions[v].text, hits, parts, False).values()) - {"asserted"}
+                fact.own_cues |= set(self._roles(fact, self.versions[v].text, hits, parts, False).values()) - {
+                    "asserted"
+                }
 
     def _parts_of(self, found: values.Found) -> list[int]:
         """Parts whose typed value `found` can be."""
         key = (found.kind, found.readings)
         if key not in self._matching:
-            self._matching[key] = [p for kind, by_value in self.typed.items() for value, parts in by_value.items()
-                                   if values.compatible(kind, value, found) for p in parts]
+            self._matching[key] = [
+                p
+                for kind, by_value in self.typed.items()
+                for value, parts in by_value.items()
+                if values.compatible(kind, value, found)
+                for p in parts
+            ]
         return self._matching[key]
 
     def _hits(self, text: str, said_on: date | None = None) -> dict[int, list[tuple[int, int]]]:
@@ -422,7 +468,8 @@ class RuleReading:
     def _read_memory(self, number: int, memory: StoredText, reach: dict[int, int]) -> dict[int, int]:
         """`reach` is fact -> last sentence with its anchor (-1: the question that this turn answers). Returns it for the turn after."""
         reach = dict(reach)
-        somebody = bool(memory.sentences) and bool(THEIRS_START.match(normalise(memory.sentences[0][:40])))  # "their dog", and nobody named before
+        # "their dog", and nobody named before
+        somebody = bool(memory.sentences) and bool(THEIRS_START.match(normalise(memory.sentences[0][:40])))
         texts = [normalise(s) for s in memory.sentences]
         anchored = [self.anchors.scan(text) for text in texts]
         for n, (raw, text) in enumerate(zip(memory.sentences, texts, strict=True)):
@@ -438,10 +485,30 @@ class RuleReading:
                 near = set(anchored[n]) | {f for f, at in reach.items() if n - at <= WINDOW}
                 if n + 1 < len(texts):  # "Biscuit. That's my dog's name."
                     near |= anchored[n + 1]
-                self._weigh(index, raw, text, hits, anchored[n], near, self.kin.scan(text), somebody and bool(PRONOUN_START.search(text)))
-        return dict.fromkeys(anchored[-1], -1) if texts and cues.ASKS.search(texts[-1]) else {}  # an answer may leave out what it was asked about
+                self._weigh(
+                    index,
+                    raw,
+                    text,
+                    hits,
+                    anchored[n],
+                    near,
+                    self.kin.scan(text),
+                    somebody and bool(PRONOUN_START.search(text)),
+                )
+        # an answer may leave out what it was asked about
+        return dict.fromkeys(anchored[-1], -1) if texts and cues.ASKS.search(texts[-1]) else {}
 
-    def _weigh(self, index: int, raw: str, text: str, hits: dict, anchored: set[int], near: set[int], kin: set[int], inherited_somebody: bool) -> None:
+    def _weigh(
+        self,
+        index: int,
+        raw: str,
+        text: str,
+        hits: dict,
+        anchored: set[int],
+        near: set[int],
+        kin: set[int],
+        inherited_somebody: bool,
+    ) -> None:
         by_fact: dict[int, list[int]] = defaultdict(list)
         for part in hits:
             by_fact[self.parts[part].fact].append(part)
@@ -453,13 +520,19 @@ class RuleReading:
             fact, parts = self.facts[f], by_fact[f]
             if f not in near and not forget and all(self.parts[p].kind and set(hits[p]) <= taken for p in parts):
                 continue  # the Wednesday of "my physio is Bernadette, I go on Wednesday" is taken
-            if f not in near and f not in kin and not (forget and any(self.parts[p].kind is None for p in parts)) and not self._about(f, text, hits, parts):
+            if (
+                f not in near
+                and f not in kin
+                and not (forget and any(self.parts[p].kind is None for p in parts))
+                and not self._about(f, text, hits, parts)
+            ):
                 continue
             spans = [span for p in parts for span in hits[p]]
             if inherited_somebody and not fact.people:
                 continue
             owners = {at: self._somebody_else(text, raw, fact, spans, at) for at in {hits[p][0][0] for p in parts}}
-            parts = [p for p in parts if not owners[hits[p][0][0]]]  # 母は5月2日、私は11月23日: each value has its own owner
+            # 母は5月2日、私は11月23日: each value has its own owner
+            parts = [p for p in parts if not owners[hits[p][0][0]]]
             if not parts:
                 continue
             roles = self._roles(fact, text, hits, parts, forget)
@@ -501,31 +574,51 @@ class RuleReading:
         for v in fact.versions:
             version = self.versions[v]
             shown = [p for p in version.parts if p in parts]
-            if any(self.parts[p].kind is None and re.fullmatch(r"(?=.*[a-z])(?=(?:.*[0-9]){2})[a-z0-9-]{4,}", text[a:b]) for p in shown for a, b in hits[p]):
+            if any(
+                self.parts[p].kind is None and re.fullmatch(r"(?=.*[a-z])(?=(?:.*[0-9]){2})[a-z0-9-]{4,}", text[a:b])
+                for p in shown
+                for a, b in hits[p]
+            ):
                 return True  # a code such as G-143 is about what it opens
             telling = [p for i, p in enumerate(version.parts) if version.telling >> i & 1]
             if not shown:
                 continue
             if not all(p in parts for p in telling):
-                named = [p for p in shown if p in telling and self.parts[p].kind is None]  # enough for "partial" at most
-                if named and self.judge.embedder is not None and self._similarity(version, fact, text, [span for p in shown for span in hits[p]]) >= STRICT_GATE:
+                # enough for "partial" at most
+                named = [p for p in shown if p in telling and self.parts[p].kind is None]
+                if (
+                    named
+                    and self.judge.embedder is not None
+                    and self._similarity(version, fact, text, [span for p in shown for span in hits[p]]) >= STRICT_GATE
+                ):
                     return True
                 continue
-            if len(version.parts) > 1 and len(shown) == len(version.parts) and any(self.parts[p].kind is None for p in shown) \
-                    and len({span for p in shown for span in hits[p]}) > 1:
+            if (
+                len(version.parts) > 1
+                and len(shown) == len(version.parts)
+                and any(self.parts[p].kind is None for p in shown)
+                and len({span for p in shown for span in hits[p]}) > 1
+            ):
                 return True
             if any(self.parts[p].kind is None and _is_clause(text[a:b]) for p in shown for a, b in hits[p]):
                 return True
             if self.judge.embedder is None:
                 continue
             typed_alone = len(shown) == 1 and self.parts[shown[0]].kind is not None
-            if self._similarity(version, fact, text, [span for p in shown for span in hits[p]]) >= (STRICT_GATE if typed_alone else GATE):
+            if self._similarity(version, fact, text, [span for p in shown for span in hits[p]]) >= (
+                STRICT_GATE if typed_alone else GATE
+            ):
                 return True
         return False
 
     def _similarity(self, version: _Version, fact: _Fact, text: str, spans: list[tuple[int, int]]) -> float:
         masked = _mask(text, spans)
-        references = [_mask(version.text, [(s, e) for s, e, numbers in self.forms.scan(version.text) if any(n in version.parts for n in numbers)])]
+        references = [
+            _mask(
+                version.text,
+                [(s, e) for s, e, numbers in self.forms.scan(version.text) if any(n in version.parts for n in numbers)],
+            )
+        ]
         if fact.view.question:
             references.append(normalise(fact.view.question))
         return max(float(self._vector(masked) @ self._vector(reference)) for reference in references)
@@ -548,8 +641,20 @@ class RuleReading:
         rank = {"denied": 0, "replaced": 1, "past": 2, "asserted": 3}
         for p in parts:
             older = order[p] < newest[self.parts[p].column] and not self._same_span(text, p, parts, hits, order)
-            for span in hits[p][:3] + hits[p][3:][-3:]:  # a value said a hundred times is judged by its first and last mentions
-                role = "asserted" if forget and not older else self._role(text, span, self.parts[p], older, order[p] < len(fact.versions) - 1, order[p] > oldest[self.parts[p].column])
+            # a value said a hundred times is judged by its first and last mentions
+            for span in hits[p][:3] + hits[p][3:][-3:]:
+                role = (
+                    "asserted"
+                    if forget and not older
+                    else self._role(
+                        text,
+                        span,
+                        self.parts[p],
+                        older,
+                        order[p] < len(fact.versions) - 1,
+                        order[p] > oldest[self.parts[p].column],
+                    )
+                )
                 if role != "asserted" and role in fact.own_cues and not older:
                     role = "asserted"  # the ledger sentence itself says "was" or "never"
                 if p not in result or rank[role] > rank[result[p]]:
@@ -558,7 +663,8 @@ class RuleReading:
         if not several and "denied" in result.values() and not cues.says_now(text):
             return dict.fromkeys(result, "denied")  # a denial of the car is one of its number plate
         if several and any(role == "asserted" and self._telling(fact, p) for p, role in result.items()):
-            result = {p: role if self._telling(fact, p) else "asserted" for p, role in result.items()}  # what both versions share goes on
+            # what both versions share goes on
+            result = {p: role if self._telling(fact, p) else "asserted" for p, role in result.items()}
         return result
 
     def _telling(self, fact: _Fact, part: int) -> bool:
@@ -569,74 +675,124 @@ class RuleReading:
         """Whether the newer version's value is the very same characters (then nothing was replaced). The words of a clause that
         stands for the newer one are not: "the lad who has my Fiesta now"."""
         newer = [q for q in parts if self.parts[q].column == self.parts[p].column and order[q] > order[p]]
-        return all(any(s < e2 and s2 < e and not _is_clause(text[s2:e2]) for s2, e2 in hits[q]) for q in newer for s, e in hits[p])
+        return all(
+            any(s < e2 and s2 < e and not _is_clause(text[s2:e2]) for s2, e2 in hits[q])
+            for q in newer
+            for s, e in hits[p]
+        )
 
     def _role(self, text: str, span: tuple[int, int], part: _Part, older: bool, old: bool, newer: bool) -> str:
         """Role of one value hit. `older`: the sentence also has the part's newer value; `old`: the version is not the last;
         `newer`: the sentence also has an older value, which is then what a past cue is about."""
         start, end = span
-        before, after = text[max(0, start - 90):start], text[end:end + 80]
-        clause = re.split(r"[;()。]| but |,? so (?=i\b|it\b|we\b|they\b|now\b|my\b|the\b)|、(?=今|いま|現在)", before)[-1]
+        before, after = text[max(0, start - 90) : start], text[end : end + 80]
+        clause = re.split(r"[;()。]| but |,? so (?=i\b|it\b|we\b|they\b|now\b|my\b|the\b)|、(?=今|いま|現在)", before)[
+            -1
+        ]
         past = list(cues.PAST.finditer(clause))
-        if not newer and (past and not cues.says_now(clause[past[-1].end():]) or self._past_after(clause, after)):
+        if not newer and (past and not cues.says_now(clause[past[-1].end() :]) or self._past_after(clause, after)):
             return "past"
         narrow = re.split(r", |、|;|:|：", clause)[-1]
         rest = self._predicate(text, end)
         if cues.REPLACED_BEFORE.search(narrow) or cues.REPLACED_AFTER.search(after):
             return "replaced" if older or cues.MOVED_BEFORE.search(narrow) else "denied"
         match = cues.NOT_BEFORE.search(narrow)
-        if match and not (self._negative(part) and cues.CANNOT_HAVE.search(narrow)) and (match.groupdict().get("already") is None or cues.ALREADY_NOT.search(after)):
+        if (
+            match
+            and not (self._negative(part) and cues.CANNOT_HAVE.search(narrow))
+            and (match.groupdict().get("already") is None or cues.ALREADY_NOT.search(after))
+        ):
             return "denied"
-        if cues.NOT_AFTER.search(after) and not (self._negative(part) and cues.CANNOT_HAVE.match(after.lstrip(" はがをもだけ"))):
+        if cues.NOT_AFTER.search(after) and not (
+            self._negative(part) and cues.CANNOT_HAVE.match(after.lstrip(" はがをもだけ"))
+        ):
             return "denied"
-        if cues.PARTED_BEFORE.search(narrow) and cues.PARTED_AFTER.search(after) or self._ended(narrow, after, part) or cues.ENDED_JA.search(cues.NO_END_JA.sub("", rest)):
+        if (
+            cues.PARTED_BEFORE.search(narrow)
+            and cues.PARTED_AFTER.search(after)
+            or self._ended(narrow, after, part)
+            or cues.ENDED_JA.search(cues.NO_END_JA.sub("", rest))
+        ):
             return "replaced" if older else "denied"
-        if not older and (self._unreal(text, end, part) or cues.MAYBE_AFTER.search(cues.ANOTHER_TOPIC_JA.split(re.split("[、。]", after)[0])[0])):
+        if not older and (
+            self._unreal(text, end, part)
+            or cues.MAYBE_AFTER.search(cues.ANOTHER_TOPIC_JA.split(re.split("[、。]", after)[0])[0])
+        ):
             return "denied"
         if not older and not newer:
-            if any(not (m[0].startswith("never") and m.start() >= end and cues.OWN_OBJECT.match(text[m.end():])) for m in cues.DENIED.finditer(text)) and not cues.says_now(text):
+            if any(
+                not (m[0].startswith("never") and m.start() >= end and cues.OWN_OBJECT.match(text[m.end() :]))
+                for m in cues.DENIED.finditer(text)
+            ) and not cues.says_now(text):
                 return "denied"
-            if cues.DENIED_END.search(rest) and "しか" not in rest and not (self._negative(part) and cues.CANNOT_HAVE.search(rest)) or self._negative(part) and cues.OVERCOME.search(text):
+            if (
+                cues.DENIED_END.search(rest)
+                and "しか" not in rest
+                and not (self._negative(part) and cues.CANNOT_HAVE.search(rest))
+                or self._negative(part)
+                and cues.OVERCOME.search(text)
+            ):
                 return "denied"
             if self._topic_ended(text, part):
                 return "denied"
         if older and re.search(r"\bfrom\b[^,;]{0,20}$", clause):
             return "replaced"
-        if older and cues.WAS.search(clause) and not cues.says_now(clause) or old and (cues.WAS_AFTER.search(after) and not cues.EVENT_JA.search(clause) or cues.WAS_NEXT.search(clause)):
+        if (
+            older
+            and cues.WAS.search(clause)
+            and not cues.says_now(clause)
+            or old
+            and (cues.WAS_AFTER.search(after) and not cues.EVENT_JA.search(clause) or cues.WAS_NEXT.search(clause))
+        ):
             return "past"  # "was" alone says that it is over only where a newer version is known
         if older:
             return "replaced"
         if part.kind is None and cues.JAPANESE_MOVE.search(after):
             return "replaced"
         if part.kind is not None:
-            follow = next((f for f in self._founds if f.start >= end and f.start - end <= 24 and f.kind == part.kind), None)
+            follow = next(
+                (f for f in self._founds if f.start >= end and f.start - end <= 24 and f.kind == part.kind), None
+            )
             if follow:
-                between = text[end:follow.start]
-                if re.fullmatch(r"[^、。]{0,3}から[^、。]{0,8}", between) and cues.CHANGE_VERB.search(text[follow.end:follow.end + 16]):
+                between = text[end : follow.start]
+                if re.fullmatch(r"[^、。]{0,3}から[^、。]{0,8}", between) and cues.CHANGE_VERB.search(
+                    text[follow.end : follow.end + 16]
+                ):
                     return "replaced"
                 if re.fullmatch(r" ?(?:→|->|=>|⇒) ?", between):
                     return "replaced"
-                if re.search(r"\bfrom (?:the |about )?$", before) and re.fullmatch(r"[^.;]{0,14}\bto\b[^.;]{0,12}|[^.;]{0,6}-", between) and cues.CHANGE_VERB.search(before):
+                if (
+                    re.search(r"\bfrom (?:the |about )?$", before)
+                    and re.fullmatch(r"[^.;]{0,14}\bto\b[^.;]{0,12}|[^.;]{0,6}-", between)
+                    and cues.CHANGE_VERB.search(before)
+                ):
                     return "replaced"
         if re.search(r"\bto [^.;]{1,40}\bfrom (?:the |about |my )?$", before) and cues.CHANGE_VERB.search(before):
             return "replaced"
         return "asserted"
 
     def _past_after(self, before: str, after: str) -> bool:
-        present = cues.PRESENT_CLAUSE.match(after) or cues.PRESENT_VERB.search(before) and re.match("[^,.;]{0,20},", after)
+        present = (
+            cues.PRESENT_CLAUSE.match(after) or cues.PRESENT_VERB.search(before) and re.match("[^,.;]{0,20},", after)
+        )
         if present and not cues.PAST_VERB.search(before) and not cues.PAST_VERB.search(present[0]):
             after = present[0]
         return bool(cues.PAST_AFTER.search(after))
 
     def _predicate(self, text: str, end: int) -> str:
         """What a Japanese sentence says of a value that ends at `end`: up to the end of its clause."""
-        return re.split(r"。|が、|で、|けど|けれど|のに(?![はも])|から、|(?<=[だす])から(?!は)|でさ、|でね、|ので、|し、|て、", text[end:end + 200])[0]
+        return re.split(
+            r"。|が、|で、|けど|けれど|のに(?![はも])|から、|(?<=[だす])から(?!は)|でさ、|でね、|ので、|し、|て、",
+            text[end : end + 200],
+        )[0]
 
     def _topic_ended(self, text: str, part: _Part) -> bool:
         """Whether another clause says that what the fact is about is over: ジムはやめました."""
         match = cues.ENDED_JA.search(text)
-        clause = re.split("[、。]", text[:match.start()])[-1] if match else ""
-        return bool(re.search(r"(?:は|も|を)$", clause)) and any(clause[:-1].endswith(anchor) for anchor in self.facts[part.fact].anchors)
+        clause = re.split("[、。]", text[: match.start()])[-1] if match else ""
+        return bool(re.search(r"(?:は|も|を)$", clause)) and any(
+            clause[:-1].endswith(anchor) for anchor in self.facts[part.fact].anchors
+        )
 
     def _negative(self, part: _Part) -> bool:
         """Whether the fact is of what the user cannot have: "can't eat" does not deny it."""
@@ -645,7 +801,11 @@ class RuleReading:
     def _ended(self, before: str, after: str, part: _Part) -> bool:
         """Whether an English clause says that what has the value is over."""
         match = cues.ENDED_BEFORE.search(before)
-        if match and not (match[0].startswith("left") and cues.LEFT_FOR.search(after)) and not (self._negative(part) and cues.CANNOT_HAVE.search(before)):
+        if (
+            match
+            and not (match[0].startswith("left") and cues.LEFT_FOR.search(after))
+            and not (self._negative(part) and cues.CANNOT_HAVE.search(before))
+        ):
             return True
         match = cues.ENDED_AFTER.search(after)
         return bool(match) and not cues.OTHER_SUBJECT.search(match[0])
@@ -653,11 +813,13 @@ class RuleReading:
     def _unreal(self, text: str, end: int, part: _Part) -> bool:
         """Whether a value that ends at `end` is only planned, asked or imagined."""
         premise = cues.PREMISE_JA.search(text, end)
-        if premise and any(anchor in text[:premise.start()] for anchor in self.facts[part.fact].anchors):
-            text = text[:premise.start()]  # 電車で50分かかるから、早く出る気力があるかどうか
+        if premise and any(anchor in text[: premise.start()] for anchor in self.facts[part.fact].anchors):
+            text = text[: premise.start()]  # 電車で50分かかるから、早く出る気力があるかどうか
         return bool(cues.UNREAL.search(cues.HOPES.sub(" ", text) if self.facts[part.fact].plan else text))
 
-    def _somebody_else(self, text: str, raw: str, fact: _Fact | None, spans: Sequence[tuple[int, int]], at: int | None = None) -> bool:
+    def _somebody_else(
+        self, text: str, raw: str, fact: _Fact | None, spans: Sequence[tuple[int, int]], at: int | None = None
+    ) -> bool:
         known, anchors = (fact.people, fact.anchors) if fact else (set(), ())
         if at is not None and cues.MINE_AFTER_ALL_JA.search(text, at):
             return False
@@ -684,7 +846,11 @@ class RuleReading:
             union |= e.asserted
         if union == full:
             used = [e for e in evidence if e.asserted]
-            return Judgement("held", "restated_forget" if all(e.how == "restated_forget" for e in used) else "joint", self._named(used))
+            return Judgement(
+                "held",
+                "restated_forget" if all(e.how == "restated_forget" for e in used) else "joint",
+                self._named(used),
+            )
         past = replaced = 0
         for e in evidence:
             past |= e.past
@@ -695,9 +861,15 @@ class RuleReading:
             return Judgement("partial", "replaced", self._named([e for e in evidence if e.replaced]))
         if union & telling:
             return Judgement("partial", "part", self._named([e for e in evidence if e.asserted & telling]))
-        if union and not any(e.asserted & self.versions[o].telling for o in self.facts[self.versions[v].fact].versions if o != v
-                             for e in self.evidence.get(o, ()) if self.layers[e.sentence] in layers):
-            return Judgement("partial", "part", self._named([e for e in evidence if e.asserted]))  # what all versions share, and no other version
+        if union and not any(
+            e.asserted & self.versions[o].telling
+            for o in self.facts[self.versions[v].fact].versions
+            if o != v
+            for e in self.evidence.get(o, ())
+            if self.layers[e.sentence] in layers
+        ):
+            # what all versions share, and no other version
+            return Judgement("partial", "part", self._named([e for e in evidence if e.asserted]))
         return Judgement("absent")
 
     def _named(self, evidence: Sequence[_Evidence]) -> tuple[str, ...]:
@@ -723,7 +895,9 @@ def make_judge(name: str, embedder: Any = None) -> Judge:
     their track, which has the prompts."""
     if name == "rules":
         return RuleJudge(embedder)
-    raise InputError(f"unknown judge {name!r}", "judge", "Use judge=rules, llm:<model> or panel:[<model>, <model>, <model>]")
+    raise InputError(
+        f"unknown judge {name!r}", "judge", "Use judge=rules, llm:<model> or panel:[<model>, <model>, <model>]"
+    )
 
 
 # --- the judge's own measure ------------------------------------------------------------------------------------
@@ -768,9 +942,13 @@ def judge_row(judge: Judge, row: Mapping[str, Any], where: str | None = None) ->
         text = row["sentence"]
         pieces = tuple(sentences(text)) if isinstance(text, str) else tuple(s for t in text for s in sentences(t))
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"not a row of the judge set: {type(error).__name__}: {str(error).splitlines()[0]}", where) from None
+        raise InputError(
+            f"not a row of the judge set: {type(error).__name__}: {str(error).splitlines()[0]}", where
+        ) from None
     versions = sorted({v.n: v for v in reversed(versions)}.values(), key=lambda v: v.n)
-    reading = judge.read([FactView("f", tuple(versions), question, slot)], [StoredText("m", "live", pieces)], subject=row.get("subject"))
+    reading = judge.read(
+        [FactView("f", tuple(versions), question, slot)], [StoredText("m", "live", pieces)], subject=row.get("subject")
+    )
     return reading.verdict("f", this.n, ("live",)).verdict
 
 
@@ -779,7 +957,15 @@ def agreement(rows: Sequence[tuple[Mapping[str, Any], str]]) -> dict[str, Any]:
     judged = [(row["label"], verdict, row.get("kind", "")) for row, verdict in rows if verdict != "not_judged"]
     n = len(judged)
     right = sum(label == verdict for label, verdict, _ in judged)
-    chance = sum(sum(label == v for label, _, _ in judged) * sum(verdict == v for _, verdict, _ in judged) for v in VERDICTS[:3]) / n**2 if n else 0.0
+    chance = (
+        sum(
+            sum(label == v for label, _, _ in judged) * sum(verdict == v for _, verdict, _ in judged)
+            for v in VERDICTS[:3]
+        )
+        / n**2
+        if n
+        else 0.0
+    )
 
     def share(pairs: list[bool]) -> dict[str, Any]:
         return {"k": sum(pairs), "n": len(pairs), "rate": round(sum(pairs) / len(pairs), 6) if pairs else None}
@@ -791,14 +977,30 @@ def agreement(rows: Sequence[tuple[Mapping[str, Any], str]]) -> dict[str, Any]:
         tally["right"] += label == verdict
         tally["missed_holds"] += label == "held" != verdict
         tally["false_holds"] += verdict == "held" != label
-    return {"n": n, "not_judged": len(rows) - n, "accuracy": round(right / n, 6) if n else None,
-            "kappa": round((right / n - chance) / (1 - chance), 6) if n and chance < 1 else None,
-            "missed_holds": share([verdict != "held" for label, verdict, _ in judged if label == "held"]),
-            "false_holds": share([verdict == "held" for label, verdict, _ in judged if label != "held"]),
-            "by_kind": dict(sorted(by_kind.items()))}
+    return {
+        "n": n,
+        "not_judged": len(rows) - n,
+        "accuracy": round(right / n, 6) if n else None,
+        "kappa": round((right / n - chance) / (1 - chance), 6) if n and chance < 1 else None,
+        "missed_holds": share([verdict != "held" for label, verdict, _ in judged if label == "held"]),
+        "false_holds": share([verdict == "held" for label, verdict, _ in judged if label != "held"]),
+        "by_kind": dict(sorted(by_kind.items())),
+    }
 
 
 def dump_pairs(rows: Sequence[tuple[Mapping[str, Any], str]]) -> str:
     """Rows where judge and label differ, one JSON line each: for looking at the dev half."""
-    return "\n".join(json.dumps({"kind": r.get("kind"), "label": r["label"], "verdict": v, "sentence": r["sentence"], "version": r["version"]["text"]}, ensure_ascii=False)
-                     for r, v in rows if r["label"] != v)
+    return "\n".join(
+        json.dumps(
+            {
+                "kind": r.get("kind"),
+                "label": r["label"],
+                "verdict": v,
+                "sentence": r["sentence"],
+                "version": r["version"]["text"],
+            },
+            ensure_ascii=False,
+        )
+        for r, v in rows
+        if r["label"] != v
+    )

@@ -67,7 +67,9 @@ class Kernel(AsyncKernelManager):
     def kernel_spec(self) -> KernelSpec:
         start = START.format(modules=self.modules)
         return KernelSpec(
-            argv=[sys.executable, "-P", "-c", start, "-f", "{connection_file}"], display_name="Python 3", language="python"
+            argv=[sys.executable, "-P", "-c", start, "-f", "{connection_file}"],
+            display_name="Python 3",
+            language="python",
         )
 
     @property
@@ -173,18 +175,26 @@ class _RunnerEngine(Engine):
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> None:
         client = PapermillNotebookClient(
-            nb_man, km=options["kernel"], kernel_name=kernel_name, startup_timeout=120, timeout=None,
+            nb_man,
+            km=options["kernel"],
+            kernel_name=kernel_name,
+            startup_timeout=120,
+            timeout=None,
             iopub_timeout=600,  # after a cell's end, for its output to be read: a busy machine took over 60 s for 10,000 lines
-            shutdown_kernel="immediate", log_output=False,
+            shutdown_kernel="immediate",
+            log_output=False,
         )
         client.reset_execution_trackers()
         with client.setup_kernel(cleanup_kc=True):
             client.papermill_execute_cells()
-            client.nb.metadata["language_info"] = client.wait_for_reply(client.kc.kernel_info())["content"]["language_info"]
+            client.nb.metadata["language_info"] = client.wait_for_reply(client.kc.kernel_info())["content"][
+                "language_info"
+            ]
             client.set_widgets_metadata()
             options["kernel"].kill()  # with its children, while they can still be found as its children
 
 
 papermill_engines.register("kiokulab", _RunnerEngine)
-logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of every parameter that a notebook leaves at its default
+# it warns of every parameter that a notebook leaves at its default
+logging.getLogger("papermill").setLevel(logging.ERROR)
 ENGINE = "kiokulab"

@@ -85,7 +85,9 @@ class Model:
     max_tokens : longest reply, None = the endpoint's own limit.
     """
 
-    def __init__(self, name: str, endpoint: Callable[[str], str], temperature: float | None = 0.0, max_tokens: int | None = None):
+    def __init__(
+        self, name: str, endpoint: Callable[[str], str], temperature: float | None = 0.0, max_tokens: int | None = None
+    ):
         self.name, self.endpoint, self.temperature, self.max_tokens = name, endpoint, temperature, max_tokens
         self._clients: dict[str, Any] = {}
 
@@ -94,7 +96,9 @@ class Model:
             import openai
 
             # the meter retries and holds the key: this client does neither
-            self._clients[role] = openai.OpenAI(base_url=self.endpoint(role), api_key="not-a-key", max_retries=0, timeout=3600)
+            self._clients[role] = openai.OpenAI(
+                base_url=self.endpoint(role), api_key="not-a-key", max_retries=0, timeout=3600
+            )
         return self._clients[role]
 
     def close(self) -> None:
@@ -102,7 +106,9 @@ class Model:
             client.close()
         self._clients.clear()
 
-    def ask(self, role: str, messages: Sequence[dict[str, str]], schema: type[T], check: Callable[[T], None] | None = None) -> T:
+    def ask(
+        self, role: str, messages: Sequence[dict[str, str]], schema: type[T], check: Callable[[T], None] | None = None
+    ) -> T:
         """The reply as an object of `schema` with which `check` is content (it raises ValueError, worded for the model, where
         it is not). Raises Failure, or, where the run is at its end for other reasons, the kit's own
         error: BudgetReached, UpstreamDown, VerificationFailed (a replay that differs), InputError (key or model refused)."""
@@ -117,7 +123,11 @@ class Model:
                 return reply
             except ValueError as error:
                 failure = Failure("bad_json", f"{error}; the reply was {text[:200]!r}")
-                asked = [*messages, {"role": "assistant", "content": text[:4000]}, {"role": "user", "content": _REPAIR.format(fault=error)}]
+                asked = [
+                    *messages,
+                    {"role": "assistant", "content": text[:4000]},
+                    {"role": "user", "content": _REPAIR.format(fault=error)},
+                ]
             except Failure as error:
                 if error.kind != "empty":
                     raise
@@ -130,7 +140,14 @@ class Model:
         """The text of one reply. Raises Failure."""
         import openai
 
-        form = {"type": "json_schema", "json_schema": {"name": schema.__name__.lower(), "strict": True, "schema": _plain(schema.model_json_schema())}}
+        form = {
+            "type": "json_schema",
+            "json_schema": {
+                "name": schema.__name__.lower(),
+                "strict": True,
+                "schema": _plain(schema.model_json_schema()),
+            },
+        }
         options: dict[str, Any] = {"response_format": form}
         if self.max_tokens is not None:
             options["max_tokens"] = self.max_tokens
@@ -167,7 +184,11 @@ _REPAIR = "That reply cannot be used: {fault}. Reply again with one JSON object 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
     """A JSON schema without titles and descriptions of the classes, which are written for readers of the code."""
     if isinstance(schema, dict):
-        return {name: _plain(value) for name, value in schema.items() if not (name in ("title", "description", "default") and not isinstance(value, dict))}
+        return {
+            name: _plain(value)
+            for name, value in schema.items()
+            if not (name in ("title", "description", "default") and not isinstance(value, dict))
+        }
     return [_plain(value) for value in schema] if isinstance(schema, list) else schema
 
 
@@ -184,7 +205,11 @@ def typed(error: Any, model: str) -> Exception:
     if kind == "model_not_allowed":
         return InputError(words, "model")
     if error.status_code in (401, 403) and kind not in ("timeout", "connection"):
-        return InputError(f"the endpoint refuses the key or the model {model} ({error.status_code}: {words[:200]})", "endpoint", "Look at the key in the environment")
+        return InputError(
+            f"the endpoint refuses the key or the model {model} ({error.status_code}: {words[:200]})",
+            "endpoint",
+            "Look at the key in the environment",
+        )
     if error.status_code == 429:
         return Failure("rate_limit", words)
     if error.status_code == 504 or kind == "timeout":
@@ -196,5 +221,3 @@ def fenced(name: str, text: str) -> str:
     """`text` as data in a prompt: between marks that it cannot contain, because its own angle marks are written as entities."""
     safe = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return f"<{name}>\n{safe}\n</{name}>"
-
-

@@ -117,7 +117,9 @@ def host_of(url: str) -> str:
     http beyond this machine."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
-        raise InputError(f"{url!r} is not the address of an endpoint", "endpoint", "For example https://openrouter.ai/api/v1")
+        raise InputError(
+            f"{url!r} is not the address of an endpoint", "endpoint", "For example https://openrouter.ai/api/v1"
+        )
     if parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
         raise InputError("a key goes over https alone", f"endpoint {url}", "Plain http is for this machine only")
     return parts.netloc.casefold()
@@ -227,9 +229,12 @@ def _said(answer: dict) -> dict[str, Any]:
     first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     usage = answer.get("usage")
     return {
-        "model": answer.get("model"), "provider": answer.get("provider"), "id": answer.get("id"),
+        "model": answer.get("model"),
+        "provider": answer.get("provider"),
+        "id": answer.get("id"),
         "finish": first.get("finish_reason") or (answer.get("status") if answer.get("object") == "response" else None),
-        "usage": usage if isinstance(usage, dict) else None, "error": answer.get("error") or None,
+        "usage": usage if isinstance(usage, dict) else None,
+        "error": answer.get("error") or None,
     }
 
 
@@ -348,7 +353,10 @@ class MeteredRun:
             self._trust = httpx.create_ssl_context()  # reading the certificates takes 20 ms: once
         local = urlsplit(o.upstream).hostname in ("127.0.0.1", "localhost", "::1")
         made = httpx.AsyncClient(
-            timeout=httpx.Timeout(o.read_s, connect=o.connect_s, pool=None), follow_redirects=False, trust_env=not local, verify=self._trust,
+            timeout=httpx.Timeout(o.read_s, connect=o.connect_s, pool=None),
+            follow_redirects=False,
+            trust_env=not local,
+            verify=self._trust,
             limits=httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=60),
         )
         self._clients.append(made)
@@ -363,8 +371,17 @@ class MeteredRun:
             self.earlier.close()
 
     def status(self) -> dict[str, Any]:
-        return {"run": self.opening.run, "mode": self.opening.mode, "stopped": self.stopped, "down": self.down, "lost": sorted(self.lost) if self.down else [], "unseen": self.unseen[:5], "used": record.shown(self.used),
-                "budget": record.shown(self.budget), **self.numbers}
+        return {
+            "run": self.opening.run,
+            "mode": self.opening.mode,
+            "stopped": self.stopped,
+            "down": self.down,
+            "lost": sorted(self.lost) if self.down else [],
+            "unseen": self.unseen[:5],
+            "used": record.shown(self.used),
+            "budget": record.shown(self.budget),
+            **self.numbers,
+        }
 
     async def ask(self, path: str, unit: str, role: str, raw: bytes) -> tuple[int, bytes, str, dict[str, str]]:
         """Answer one request: (status, body, content type, headers). Raises Refused."""
@@ -384,18 +401,38 @@ class MeteredRun:
             text = f"unit {unit}, role {role}: this request is not in the record\n{record.difference(raw, nearest)}"
             self.unseen.append(text)
             raise Refused(409, "not_recorded", text)
-        call = record.Call(unit, role, self.record.next_seq(unit, role), 1, path, key, raw, model_asked=_text(body.get("model")), mode=self.opening.mode)
+        call = record.Call(
+            unit,
+            role,
+            self.record.next_seq(unit, role),
+            1,
+            path,
+            key,
+            raw,
+            model_asked=_text(body.get("model")),
+            mode=self.opening.mode,
+        )
         if self.opening.mode == "embedded":
             return await self._embedded(path, body, call)
-        if self.earlier is not None and (taken := self.earlier.take(call, self.record.known(unit, role, key))) is not None:
+        if (
+            self.earlier is not None
+            and (taken := self.earlier.take(call, self.record.known(unit, role, key))) is not None
+        ):
             await self._write(taken)
             return self._recalled(taken.status, taken.answer, taken.content_type, taken.seconds)
         return await self._live(path, body, call)
 
-    def _recalled(self, status: int, data: bytes, kind: str | None, seconds: float) -> tuple[int, bytes, str, dict[str, str]]:
+    def _recalled(
+        self, status: int, data: bytes, kind: str | None, seconds: float
+    ) -> tuple[int, bytes, str, dict[str, str]]:
         """An answer that was given before, and how long it took then."""
         self.numbers["from_record"] += 1
-        return status, data, kind or "application/json", {"x-kiokulab-from": "record", "x-kiokulab-seconds": str(seconds), **FINAL}
+        return (
+            status,
+            data,
+            kind or "application/json",
+            {"x-kiokulab-from": "record", "x-kiokulab-seconds": str(seconds), **FINAL},
+        )
 
     def _allow(self, body: dict) -> None:
         """Refuse a model that the run does not name, also as a fallback."""
@@ -403,7 +440,11 @@ class MeteredRun:
         for model in [body.get("model"), *fallbacks]:
             if model not in self.opening.models:
                 self.numbers["refused"] += 1
-                raise Refused(403, "model_not_allowed", f"this run may not ask the model {str(model)[:100]!r}; it may ask {', '.join(self.opening.models) or 'none'}")
+                raise Refused(
+                    403,
+                    "model_not_allowed",
+                    f"this run may not ask the model {str(model)[:100]!r}; it may ask {', '.join(self.opening.models) or 'none'}",
+                )
 
     async def _embedded(self, path: str, body: dict, call: record.Call) -> tuple[int, bytes, str, dict[str, str]]:
         from kiokulab import extractive
@@ -416,8 +457,19 @@ class MeteredRun:
         except ValueError as error:
             raise Refused(400, "invalid_request_error", str(error)) from None
         _, said = read_answer(data, kind)
-        await self._write(replace(call, status=200, final=1, answer=data, content_type=kind, model_answered=said.get("model"), finish=said.get("finish"),
-                                  seconds=round(time.monotonic() - started, 6), **usage_columns(said.get("usage"))))
+        await self._write(
+            replace(
+                call,
+                status=200,
+                final=1,
+                answer=data,
+                content_type=kind,
+                model_answered=said.get("model"),
+                finish=said.get("finish"),
+                seconds=round(time.monotonic() - started, 6),
+                **usage_columns(said.get("usage")),
+            )
+        )
         return 200, data, kind, {}
 
     async def _write(self, *calls: record.Call) -> None:
@@ -472,9 +524,13 @@ class MeteredRun:
         async with self._changed:
             while self.budget is not None:
                 if self.used >= self.budget:
-                    self._stop(f"the budget of {record.shown(self.budget)} USD is used up ({record.shown(self.used)} USD)")
+                    self._stop(
+                        f"the budget of {record.shown(self.budget)} USD is used up ({record.shown(self.used)} USD)"
+                    )
                 if self.blind:
-                    self._stop(f"{call.model_asked} told no cost and has no list price, so a budget cannot be kept: add it to data/prices.yml")
+                    self._stop(
+                        f"{call.model_asked} told no cost and has no list price, so a budget cannot be kept: add it to data/prices.yml"
+                    )
                 # nothing known about the model yet: its first call goes alone
                 estimate = max(guesses) if guesses else self.dearest.get(call.model_asked or "", self.budget)
                 if self.under_way == 0 or self.used + self.reserved + estimate <= self.budget:
@@ -515,7 +571,9 @@ class MeteredRun:
                 self._down_until = time.monotonic() + DOWN_S
                 self.down = f"{host_of(self.opening.upstream)} cannot be reached: {self._unreached} calls after one another ended with {why}"
 
-    async def _attempts(self, path: str, data: bytes, call: record.Call, client: Any) -> tuple[int, bytes, str, dict[str, str]]:
+    async def _attempts(
+        self, path: str, data: bytes, call: record.Call, client: Any
+    ) -> tuple[int, bytes, str, dict[str, str]]:
         o = self.opening
         for number in range(1, o.attempts + 1):
             await self._wait_turn()
@@ -528,18 +586,39 @@ class MeteredRun:
             price = price_of(self.prices, _text(said.get("model")), call.model_asked)
             listed = list_cost(price, columns.get("prompt_tokens"), columns.get("completion_tokens"))
             row = replace(
-                call, attempt=number, status=status, final=int(not again), retry_cause=why, answer=answer or None, content_type=kind or None,
-                model_answered=_text(said.get("model")), provider=_text(said.get("provider")), generation=_text(said.get("id")), finish=_text(said.get("finish")),
-                seconds=round(seconds, 6), first_byte=None if first_byte is None else round(first_byte, 6), list_cost=record.shown(listed), **columns,
+                call,
+                attempt=number,
+                status=status,
+                final=int(not again),
+                retry_cause=why,
+                answer=answer or None,
+                content_type=kind or None,
+                model_answered=_text(said.get("model")),
+                provider=_text(said.get("provider")),
+                generation=_text(said.get("id")),
+                finish=_text(said.get("finish")),
+                seconds=round(seconds, 6),
+                first_byte=None if first_byte is None else round(first_byte, 6),
+                list_cost=record.shown(listed),
+                **columns,
             )
-            if not again and why is not None and status in (None, 200):  # what who asked is told where no whole answer came
+            # what who asked is told where no whole answer came
+            if not again and why is not None and status in (None, 200):
                 status = 504 if "time" in why else 502
-                row.answer, row.content_type = _error(why, "timeout" if status == 504 else "connection", status), "application/json"
+                row.answer, row.content_type = (
+                    _error(why, "timeout" if status == 504 else "connection", status),
+                    "application/json",
+                )
                 row.status = status
             await self._write(row)
             self._count(row, listed)
             if not again:
-                return row.status, row.answer or b"", row.content_type or "application/json", {} if why is None else dict(FINAL)
+                return (
+                    row.status,
+                    row.answer or b"",
+                    row.content_type or "application/json",
+                    {} if why is None else dict(FINAL),
+                )
             pause = min(wait if wait is not None else o.backoff_s * 2 ** (number - 1), o.longest_wait_s)
             if status == 429:
                 self._not_before = max(self._not_before, time.monotonic() + pause)
@@ -579,11 +658,17 @@ class MeteredRun:
         started, first_byte, status, kind, wait, got = time.monotonic(), None, None, "", None, b""
         try:
             async with asyncio.timeout(self.opening.call_s):
-                request = client.build_request("POST", f"{self.opening.upstream.rstrip('/')}/{path}", content=data, headers=headers)
+                request = client.build_request(
+                    "POST", f"{self.opening.upstream.rstrip('/')}/{path}", content=data, headers=headers
+                )
                 response = await client.send(request, stream=True)
                 try:
                     first_byte = time.monotonic() - started
-                    status, kind, wait = response.status_code, response.headers.get("content-type", ""), retry_after(response.headers.get("retry-after"))
+                    status, kind, wait = (
+                        response.status_code,
+                        response.headers.get("content-type", ""),
+                        retry_after(response.headers.get("retry-after")),
+                    )
                     parts, size = [], 0
                     async for part in response.aiter_bytes():
                         parts.append(part)
@@ -599,14 +684,32 @@ class MeteredRun:
             if said.get("error"):  # some endpoints answer 200 and say in the body that it failed
                 code = said["error"].get("code") if isinstance(said["error"], dict) else None
                 code = code if isinstance(code, int) and 400 <= code < 600 else 502
-                return code, answer, kind, said, f"http 200 with error {code}", wait, time.monotonic() - started, first_byte
+                return (
+                    code,
+                    answer,
+                    kind,
+                    said,
+                    f"http 200 with error {code}",
+                    wait,
+                    time.monotonic() - started,
+                    first_byte,
+                )
             return status, answer, kind, said, None, None, time.monotonic() - started, first_byte
         except NotWhole as error:
             return status, got, kind, {}, str(error), None, time.monotonic() - started, first_byte
         except (httpx.TimeoutException, TimeoutError) as error:
             return None, b"", "", {}, f"timeout ({type(error).__name__})", None, time.monotonic() - started, first_byte
         except httpx.HTTPError as error:
-            return None, b"", "", {}, f"connection ({type(error).__name__})", None, time.monotonic() - started, first_byte
+            return (
+                None,
+                b"",
+                "",
+                {},
+                f"connection ({type(error).__name__})",
+                None,
+                time.monotonic() - started,
+                first_byte,
+            )
 
     def _scrub(self, data: bytes) -> bytes:
         """An endpoint may repeat the key in an error: it goes no further."""
@@ -754,7 +857,11 @@ def application(meter: Meter) -> Any:
 
     async def given(request: Request, unit: str, role: str) -> Response:
         run = run_of(request)
-        return refuse(404, "no such run here", "not_found") if run is None else JSONResponse(run.record.given(unit.replace("@", "/")))
+        return (
+            refuse(404, "no such run here", "not_found")
+            if run is None
+            else JSONResponse(run.record.given(unit.replace("@", "/")))
+        )
 
     def asking(path: str) -> Any:
         async def handler(request: Request, unit: str, role: str) -> Response:
@@ -771,7 +878,11 @@ def application(meter: Meter) -> Any:
             if opening.mode == "live":
                 host = host_of(opening.upstream)
                 if host not in meter.hosts:
-                    return refuse(403, f"this meter may not ask {host}; it may ask {', '.join(meter.hosts) or 'nobody'}", "forbidden")
+                    return refuse(
+                        403,
+                        f"this meter may not ask {host}; it may ask {', '.join(meter.hosts) or 'nobody'}",
+                        "forbidden",
+                    )
                 key = meter.hosts[host]
                 if not prices:
                     prices.update(read_prices())
@@ -797,7 +908,9 @@ def application(meter: Meter) -> Any:
         return refuse(404, "no such run here", "not_found") if run is None else JSONResponse(run.status())
 
     base = "/m/{token}/{run}/{unit}/{role}/v1"
-    routes = [Route(f"{base}/{path}", guarded(asking(path)), methods=["POST"]) for path in ("chat/completions", "responses")]
+    routes = [
+        Route(f"{base}/{path}", guarded(asking(path)), methods=["POST"]) for path in ("chat/completions", "responses")
+    ]
     routes += [
         Route(f"{base}/embeddings", guarded(embeddings), methods=["POST"]),
         Route(f"{base}/models", guarded(models), methods=["GET"]),
@@ -826,7 +939,9 @@ def serve_embeddings(embedder: Any, run: str = "run", model: bool = False) -> It
     meter = Meter(embedder, run)
     with tempfile.TemporaryDirectory(prefix="kiokulab-meter-") as folder:
         if model:
-            meter.runs[run] = MeteredRun(Opening(run, os.path.join(folder, record.NAME), "embedded", models=["extractive"]), None, {}, embedder)
+            meter.runs[run] = MeteredRun(
+                Opening(run, os.path.join(folder, record.NAME), "embedded", models=["extractive"]), None, {}, embedder
+            )
         with serve(application(meter)) as base:
             meter.port = int(base.rpartition(":")[2])
             yield meter

@@ -28,7 +28,11 @@ def models_named(text: str) -> list[str]:
     if text.startswith("llm:"):
         return [text.removeprefix("llm:").strip()]
     if text.startswith("panel:"):
-        return [name.strip().strip("'\"") for name in text.removeprefix("panel:").strip().strip("[]").split(",") if name.strip()]
+        return [
+            name.strip().strip("'\"")
+            for name in text.removeprefix("panel:").strip().strip("[]").split(",")
+            if name.strip()
+        ]
     return []
 
 
@@ -58,7 +62,9 @@ def models_of(step: str, params: Any) -> list[str]:
         return []
     if hook := _hook(params, "judging_models"):
         return hook(params)
-    return list(dict.fromkeys(name for text in (params.judge, params.answerer, params.grader) for name in models_named(text)))
+    return list(
+        dict.fromkeys(name for text in (params.judge, params.answerer, params.grader) for name in models_named(text))
+    )
 
 
 def concerns(params: Any) -> bool:
@@ -76,7 +82,11 @@ def check_key(endpoint: str) -> None:
     host = meter.host_of(endpoint)
     names = [name for name in (meter.KEYS.get(host), meter.ANY_KEY) if name]
     if not any(os.environ.get(name) for name in names) and host.rpartition(":")[0] not in ("127.0.0.1", "localhost"):
-        raise InputError(f"there is no key for {host}", "endpoint", f"Put it into the environment variable {' or '.join(names)}; only the meter's process gets it")
+        raise InputError(
+            f"there is no key for {host}",
+            "endpoint",
+            f"Put it into the environment variable {' or '.join(names)}; only the meter's process gets it",
+        )
 
 
 def is_plumbing(params: Any) -> bool:
@@ -97,14 +107,24 @@ def check(params: Any, replay: bool | None = None) -> None:
             if not name or any(c.isspace() for c in name):
                 raise InputError(f"{name!r} is no name of a model", step)
     if EXTRACTIVE in models_of("3-judge", params):
-        raise InputError("the built-in model extracts, and neither answers nor judges", "judge, answerer, grader, reader, panel", "Use rules, extractive, or llm:<model>")
+        raise InputError(
+            "the built-in model extracts, and neither answers nor judges",
+            "judge, answerer, grader, reader, panel",
+            "Use rules, extractive, or llm:<model>",
+        )
     if not is_live(params) or replay:
         return
     meter.host_of(params.endpoint)
     if params.engine != "local":
-        raise InputError("a run that asks models runs on this machine: the meter is on its loopback", "engine", "Use ENGINE=local")
+        raise InputError(
+            "a run that asks models runs on this machine: the meter is on its loopback", "engine", "Use ENGINE=local"
+        )
     if not params.budget_usd:
-        raise InputError("a run that asks models needs a budget", "budget_usd", "BUDGET=5 lets it spend five dollars. make cost says what to expect")
+        raise InputError(
+            "a run that asks models needs a budget",
+            "budget_usd",
+            "BUDGET=5 lets it spend five dollars. make cost says what to expect",
+        )
 
 
 def opening(folder: str | os.PathLike, params: Any, step: str) -> meter.Opening | None:
@@ -119,14 +139,23 @@ def opening(folder: str | os.PathLike, params: Any, step: str) -> meter.Opening 
     if mode == "replay" and not place.exists():
         source = Path(os.environ[REPLAY]) / RECORDS[step]
         if not source.is_file():
-            raise InputError("the run has no record of the calls of this step", str(source), "Only a run that asked models has one")
+            raise InputError(
+                "the run has no record of the calls of this step", str(source), "Only a run that asked models has one"
+            )
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, place)
     spent = calls.totals([folder / "units" / other / calls.NAME for other in RECORDS if other != step])
     return meter.Opening(
-        run=folder.name, record=str(place.resolve()), mode=mode, upstream=params.endpoint if mode == "live" else "", models=models,
-        budget=format(Decimal(str(params.budget_usd)), "f") if params.budget_usd and mode == "live" else None, spent=format(spent["billed"], "f"),
-        earlier=_earlier(folder, step) if mode == "live" else "", embedder=params.embedder if step == "2-ingest" else "", concurrency=params.concurrency,
+        run=folder.name,
+        record=str(place.resolve()),
+        mode=mode,
+        upstream=params.endpoint if mode == "live" else "",
+        models=models,
+        budget=format(Decimal(str(params.budget_usd)), "f") if params.budget_usd and mode == "live" else None,
+        spent=format(spent["billed"], "f"),
+        earlier=_earlier(folder, step) if mode == "live" else "",
+        embedder=params.embedder if step == "2-ingest" else "",
+        concurrency=params.concurrency,
         reasoning=(_hook(params, "REASONING") or {}).get(step, {}) if mode != "embedded" else {},
     )
 
@@ -164,7 +193,12 @@ def begin(endpoint: str) -> None:
         raise UpstreamDown(f"not run: {status['down']}")
 
 
-def settle(session: meter.Session | None, outcome: Any = None, planned: Sequence[dict] = (), place: str | os.PathLike | None = None) -> None:
+def settle(
+    session: meter.Session | None,
+    outcome: Any = None,
+    planned: Sequence[dict] = (),
+    place: str | os.PathLike | None = None,
+) -> None:
     """After a fan-out: raise BudgetReached with what was not run where the budget stopped a call, UpstreamDown where the endpoint
     was gone, and VerificationFailed with the difference where a replay asked what is not recorded. Whatever the units made of
     it, such a step is not done.
@@ -182,7 +216,11 @@ def settle(session: meter.Session | None, outcome: Any = None, planned: Sequence
             for unit in lost:
                 (Path(place) / f"{units.file_name(unit)}.json").unlink(missing_ok=True)
         left = [unit["unit"] for unit in planned if unit["unit"] in lost or unit["unit"] not in set(outcome.finished)]
-        missing = f"; not run: {len(left)} of {len(planned)} units{': ' + ', '.join(left[:20]) if left else ''}" if planned else ""
+        missing = (
+            f"; not run: {len(left)} of {len(planned)} units{': ' + ', '.join(left[:20]) if left else ''}"
+            if planned
+            else ""
+        )
         raise UpstreamDown(
             f"{status['down']}{missing}. No figure is claimed. What was answered is kept: the same command goes on from there when the endpoint is back"
         )
@@ -202,21 +240,36 @@ def without_result(outcome: Any, planned: Sequence[dict]) -> str:
 def cost_of(folder: str | os.PathLike) -> dict[str, Any]:
     """Receipt fields from a run's records: calls, attempts, billed_usd, list_usd (text; None where unknown), tokens, models, note."""
     folder = Path(folder)
-    total = calls.totals([path if path.is_file() else folder / "units" / step / calls.NAME for step, name in RECORDS.items() for path in [folder / name]])
+    total = calls.totals(
+        [
+            path if path.is_file() else folder / "units" / step / calls.NAME
+            for step, name in RECORDS.items()
+            for path in [folder / name]
+        ]
+    )
     live = total["attempts"] > 0 and total["modes"] != ["embedded"]
     if not total["attempts"]:
         note = "no model was called"
     elif not live:
         note = "the built-in model alone was called: plumbing, no result; nothing was billed"
     else:
-        missing = [f"{total[name]} of {total['attempts']} attempts have no {words}" for name, words in (("unbilled", "billed cost"), ("unlisted", "list price")) if total[name]]
+        missing = [
+            f"{total[name]} of {total['attempts']} attempts have no {words}"
+            for name, words in (("unbilled", "billed cost"), ("unlisted", "list price"))
+            if total[name]
+        ]
         note = "; ".join(missing + ["the sums are of what is known"]) if missing else "all attempts are in the sums"
     if total["reused"]:
         note += f"; {total['reused']} answers are those of the run that this one judges again, and were paid there"
     every = total["attempts"]
     return {
-        "calls": total["calls"], "attempts": every, "answered": total["answered"], "prompt_tokens": total["prompt_tokens"], "completion_tokens": total["completion_tokens"],
+        "calls": total["calls"],
+        "attempts": every,
+        "answered": total["answered"],
+        "prompt_tokens": total["prompt_tokens"],
+        "completion_tokens": total["completion_tokens"],
         "billed_usd": format(total["billed"], "f") if live and total["unbilled"] < every else None if live else "0",
         "list_usd": format(total["list"], "f") if live and total["unlisted"] < every else None if live else "0",
-        "models": total["models"], "note": note,
+        "models": total["models"],
+        "note": note,
     }

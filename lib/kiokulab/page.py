@@ -23,7 +23,9 @@ def plain(text: Any, longest: int = LONGEST) -> str:
     text = "" if text is None else str(text)
     cut = text[:longest]
     # lines stay lines; everything else that would be invisible, or turn the text around, is shown
-    shown = "".join(c if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else _sign(c) for c in cut)
+    shown = "".join(
+        c if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else _sign(c) for c in cut
+    )
     return shown + (f" … (cut: {len(text):,} characters in all)" if len(text) > longest else "")
 
 
@@ -49,7 +51,9 @@ def font_css(text: str) -> str:
     """A style that brings the Japanese characters of `text` along (IPAex Gothic, cut to them, as WOFF in a data URI), so that
     a page shows Japanese as Japanese also where no Japanese font is installed. Empty where there are none; same text, same bytes.
     """
-    wanted = "".join(sorted({c for c in text if "\u3000" <= c <= "\u30ff" or "\u3400" <= c <= "\u9fff" or "\uff00" <= c <= "\uffef"}))
+    wanted = "".join(
+        sorted({c for c in text if "\u3000" <= c <= "\u30ff" or "\u3400" <= c <= "\u9fff" or "\uff00" <= c <= "\uffef"})
+    )
     return _cut_font(wanted) if wanted else ""
 
 
@@ -87,7 +91,13 @@ def environment(folder: str | None = None) -> Any:
         return Markup("<bdi{}>{}</bdi>").format(Markup(f' lang="{lang}"') if lang else "", escape(shown))
 
     places = [HERE] if folder is None else [Path(folder), HERE]
-    made = Environment(loader=FileSystemLoader(places), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(
+        loader=FileSystemLoader(places),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     made.filters["text"] = text
     return made
 
@@ -95,16 +105,25 @@ def environment(folder: str | None = None) -> Any:
 def table(rows: Sequence[Mapping[str, Any]], longest: int = 160) -> str:
     """Rows with the same keys as an HTML table; every cell is escaped, cut and marked as Japanese where it is."""
     heads = list(rows[0]) if rows else []
-    return environment().from_string(
-        '<style>{{ css | safe }}</style><div class="kiokulab"><div class="scroll"><table class="left">'
-        "<thead><tr>{% for h in heads %}<th>{{ h | text(60) }}</th>{% endfor %}</tr></thead><tbody>"
-        "{% for r in rows %}<tr>{% for h in heads %}<td>{{ ('' if r[h] is none else r[h]) | text(longest) }}</td>{% endfor %}</tr>"
-        "{% else %}<tr><td>nothing</td></tr>{% endfor %}</tbody></table></div></div>").render(heads=heads, rows=rows, css=css(), longest=longest)
+    return (
+        environment()
+        .from_string(
+            '<style>{{ css | safe }}</style><div class="kiokulab"><div class="scroll"><table class="left">'
+            "<thead><tr>{% for h in heads %}<th>{{ h | text(60) }}</th>{% endfor %}</tr></thead><tbody>"
+            "{% for r in rows %}<tr>{% for h in heads %}<td>{{ ('' if r[h] is none else r[h]) | text(longest) }}</td>{% endfor %}</tr>"
+            "{% else %}<tr><td>nothing</td></tr>{% endfor %}</tbody></table></div></div>"
+        )
+        .render(heads=heads, rows=rows, css=css(), longest=longest)
+    )
 
 
 def image(png: bytes, alt: str) -> str:
     """A picture as HTML that needs no other file."""
-    return environment().from_string('<img alt="{{ alt }}" style="max-width:100%" src="{{ uri }}">').render(alt=plain(alt, 2000), uri=data_uri(png))
+    return (
+        environment()
+        .from_string('<img alt="{{ alt }}" style="max-width:100%" src="{{ uri }}">')
+        .render(alt=plain(alt, 2000), uri=data_uri(png))
+    )
 
 
 def data_uri(png: bytes) -> str:
@@ -113,7 +132,9 @@ def data_uri(png: bytes) -> str:
 
 def document(title: str, sections: Sequence[tuple[str, str]]) -> str:
     """A whole page that needs no other file. `sections`: (heading, HTML that is already safe), in order."""
-    return with_font(environment().get_template("page.html").render(title=plain(title, 200), sections=sections, css=css()))
+    return with_font(
+        environment().get_template("page.html").render(title=plain(title, 200), sections=sections, css=css())
+    )
 
 
 def with_font(html: str) -> str:

@@ -20,7 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kiokulab.errors import InputError
 from kiokulab.files import digest, sha256_file
 
-UNDECIDING = frozenset({"jobs", "engine", "scheduler", "beside", "run_dir", "unit_timeout_s", "budget_usd", "concurrency"})
+UNDECIDING = frozenset(
+    {"jobs", "engine", "scheduler", "beside", "run_dir", "unit_timeout_s", "budget_usd", "concurrency"}
+)
 
 
 class Params(BaseModel):
@@ -29,16 +31,26 @@ class Params(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     track: str = Field(default="kioku", pattern=r"^[a-z][a-z0-9_]*$", description="name of the track")
-    edition: str = Field(default="v0.1", min_length=1, description="edition's name under data/<track>/, or a path to its folder")
-    system: str = Field(default="store-everything", min_length=1, description="name of the memory system, or path/to/file.py:Class")
+    edition: str = Field(
+        default="v0.1", min_length=1, description="edition's name under data/<track>/, or a path to its folder"
+    )
+    system: str = Field(
+        default="store-everything", min_length=1, description="name of the memory system, or path/to/file.py:Class"
+    )
     settings: dict[str, Any] = Field(default={}, description="overrides of the adapter's own settings, by name")
     seed: int = Field(default=1, ge=0, description="seed of everything that draws: bootstrap, samples")
-    unit_timeout_s: int = Field(default=3600, ge=1, description="seconds after which one unit is stopped and counted as failed")
+    unit_timeout_s: int = Field(
+        default=3600, ge=1, description="seconds after which one unit is stopped and counted as failed"
+    )
     jobs: int = Field(default=0, ge=0, description="units at a time; 0 = the number of cores")
-    engine: Literal["local", "dask"] = Field(default="local", description="where units run: this machine, or a Dask cluster")
+    engine: Literal["local", "dask"] = Field(
+        default="local", description="where units run: this machine, or a Dask cluster"
+    )
     scheduler: str = Field(default="", description="address of the Dask scheduler, tcp://host:port; empty without Dask")
     beside: list[str] = Field(default=[], description="folders of other runs that 4-analyze shows next to this one")
-    run_dir: str = Field(default="", description="the run folder; empty = derived from everything that decides the result")
+    run_dir: str = Field(
+        default="", description="the run folder; empty = derived from everything that decides the result"
+    )
 
     @classmethod
     def from_namespace(cls, namespace: Mapping[str, Any]) -> "Params":
@@ -56,7 +68,8 @@ class Params(BaseModel):
             if name not in cls.model_fields:
                 near = _nearest(str(name), cls.model_fields)
                 raise InputError(
-                    f"unknown parameter {name!r}", where.get(name),
+                    f"unknown parameter {name!r}",
+                    where.get(name),
                     (f"Did you mean {near!r}? " if near else "") + f"Known: {', '.join(cls.model_fields)}",
                 )
         try:
@@ -80,23 +93,55 @@ class Params(BaseModel):
 class ModelParams(Params):
     """What a track has whose memory systems may ask a language model."""
 
-    model: str = Field(default="extractive", min_length=1, description="language model that a memory system calls: extractive (built in, plumbing), or a name at the endpoint")
-    endpoint: str = Field(default="https://openrouter.ai/api/v1", description="base URL of the OpenAI-compatible endpoint of live runs")
-    budget_usd: float = Field(default=0.0, ge=0, description="dollars that a live run may cost; 0 = none given, and a live run asks for one")
+    model: str = Field(
+        default="extractive",
+        min_length=1,
+        description="language model that a memory system calls: extractive (built in, plumbing), or a name at the endpoint",
+    )
+    endpoint: str = Field(
+        default="https://openrouter.ai/api/v1", description="base URL of the OpenAI-compatible endpoint of live runs"
+    )
+    budget_usd: float = Field(
+        default=0.0, ge=0, description="dollars that a live run may cost; 0 = none given, and a live run asks for one"
+    )
     concurrency: int = Field(default=8, ge=1, description="model calls under way at once")
 
 
 class KiokuParams(ModelParams):
     """Parameters of the kioku track (KiokuBench)."""
 
-    personas: int = Field(default=0, ge=0, description="how many personas; 0 = all, n = the first n taken alternately from the languages")
-    route: Literal["raw", "requests", "signaled", "all"] = Field(default="raw", description="what the system is fed: the conversation, or requests")
-    routing: Literal["none", "forget"] = Field(default="none", description="whether a forget request goes to the system's own forget call")
-    judge: str = Field(default="rules", pattern=r"^(rules|llm:.+|panel:.+)$", description="who decides whether a memory states a fact: rules, llm:<model>, or panel:[<model>, <model>, <model>]")
-    answerer: str = Field(default="extractive", pattern=r"^(extractive|llm:.+)$", description="who answers the check questions: extractive, or llm:<model>")
-    grader: str = Field(default="rules", pattern=r"^(rules|llm:.+)$", description="who grades the answers: rules, or llm:<model>")
-    judge_set_pairs: int = Field(default=0, ge=0, description="labelled pairs a language that a model as judge is measured on, mixed as the set is; 0 = all, as for rules")
-    embedder: str = Field(default="use", pattern=r"^(use|use-denoise|hash|st:.+)$", description="embedder: use, use-denoise, st:<folder or name>")
+    personas: int = Field(
+        default=0, ge=0, description="how many personas; 0 = all, n = the first n taken alternately from the languages"
+    )
+    route: Literal["raw", "requests", "signaled", "all"] = Field(
+        default="raw", description="what the system is fed: the conversation, or requests"
+    )
+    routing: Literal["none", "forget"] = Field(
+        default="none", description="whether a forget request goes to the system's own forget call"
+    )
+    judge: str = Field(
+        default="rules",
+        pattern=r"^(rules|llm:.+|panel:.+)$",
+        description="who decides whether a memory states a fact: rules, llm:<model>, or panel:[<model>, <model>, <model>]",
+    )
+    answerer: str = Field(
+        default="extractive",
+        pattern=r"^(extractive|llm:.+)$",
+        description="who answers the check questions: extractive, or llm:<model>",
+    )
+    grader: str = Field(
+        default="rules", pattern=r"^(rules|llm:.+)$", description="who grades the answers: rules, or llm:<model>"
+    )
+    judge_set_pairs: int = Field(
+        default=0,
+        ge=0,
+        description="labelled pairs a language that a model as judge is measured on, mixed as the set is; 0 = all, as for rules",
+    )
+    embedder: str = Field(
+        default="use",
+        pattern=r"^(use|use-denoise|hash|st:.+)$",
+        description="embedder: use, use-denoise, st:<folder or name>",
+    )
     k: int = Field(default=30, ge=1, description="results asked of a search")
     budget_tokens: int = Field(default=1000, ge=1, description="tokens of context that the answerer may read")
     floor: float = Field(default=0.01, gt=0, le=1, description="lowest value of a pillar in the index")
@@ -155,12 +200,18 @@ def edition_folder(track: str, edition: str) -> Path:
     """The folder of an edition given by name or by path. Raises InputError with the list where there is none."""
     data = Path(getattr(track_module(track), "DATA", root() / "data" / track))
     named = data / edition
-    for folder in (named, Path(edition).expanduser(), root() / edition):  # a notebook runs in another folder than `make`
+    # a notebook runs in another folder than `make`
+    for folder in (
+        named,
+        Path(edition).expanduser(),
+        root() / edition,
+    ):
         if (folder / "edition.json").is_file():
             return folder.resolve()
     there = sorted(path.parent.name for path in data.glob("*/edition.json"))
     raise InputError(
-        f"there is no edition {edition!r} (no edition.json in {named} or {edition})", "parameter edition",
+        f"there is no edition {edition!r} (no edition.json in {named} or {edition})",
+        "parameter edition",
         f"Editions here: {', '.join(there) or 'none yet'}. Make one: make dataset SEED=7 PERSONAS=100",
     )
 
@@ -168,7 +219,9 @@ def edition_folder(track: str, edition: str) -> Path:
 def edition_digest(track: str, edition: str) -> str:
     """sha256 over names and bytes of all JSON files of the edition, as they lie on the disk now."""
     folder = edition_folder(track, edition)
-    files = sorted(path for path in folder.iterdir() if path.suffix in {".json", ".jsonl"} and path.name != "reviews.jsonl")
+    files = sorted(
+        path for path in folder.iterdir() if path.suffix in {".json", ".jsonl"} and path.name != "reviews.jsonl"
+    )
     return digest({path.name: sha256_file(path) for path in files})
 
 

@@ -33,10 +33,29 @@ from kiokulab.params import Params, edition_digest, edition_folder, outputs_root
 
 RECEIPT, SIGNATURE, LOCK = "receipt.json", "receipt.sig", ".lock"
 # what steps write at the top of a run folder; anything else there is a person's and is left alone
-WRITTEN = {"dataset.jsonl", "memories.jsonl", "contexts.jsonl", "events.jsonl", "calls.sqlite", "judge-calls.sqlite", "judgements.jsonl", "metrics.json", "answers.jsonl", "answer-events.jsonl", "latency.json",
-           "comparison.json", "figures", "report.html", "system.html", "membench-live.json", "transcript.json"}
+WRITTEN = {
+    "dataset.jsonl",
+    "memories.jsonl",
+    "contexts.jsonl",
+    "events.jsonl",
+    "calls.sqlite",
+    "judge-calls.sqlite",
+    "judgements.jsonl",
+    "metrics.json",
+    "answers.jsonl",
+    "answer-events.jsonl",
+    "latency.json",
+    "comparison.json",
+    "figures",
+    "report.html",
+    "system.html",
+    "membench-live.json",
+    "transcript.json",
+}
 BLOCKS = 20_000  # a file with more lines than this is digested in blocks of several lines
-SECRETS = re.compile(rb"\bsk-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}|\bghp_[A-Za-z0-9]{30,}|-----BEGIN [A-Z ]*PRIVATE KEY-----")
+SECRETS = re.compile(
+    rb"\bsk-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}|\bghp_[A-Za-z0-9]{30,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
 
 
 class _Document(BaseModel):
@@ -51,7 +70,9 @@ class Versions(_Document):
     platform: str = Field(description="operating system and processor kind")
     lock: str | None = Field(description="sha256 of requirements.lock; null where there is none")
     system: dict[str, Any] = Field(description="the memory system: name, version, lock_digest, source_digest")
-    models: list[str] = Field(default=[], description="models as they named themselves in their answers; empty: no model was called")
+    models: list[str] = Field(
+        default=[], description="models as they named themselves in their answers; empty: no model was called"
+    )
 
 
 class Times(_Document):
@@ -70,14 +91,19 @@ class StepProof(_Document):
     edition: str = Field(description="sha256 over the edition's files")
     rules_version: int = Field(description="the track's rules; bumped whenever a number could change")
     versions: Versions
-    inputs: dict[str, str] = Field(description="file of an earlier step -> sha256 (calls.sqlite: over its rows in order)")
+    inputs: dict[str, str] = Field(
+        description="file of an earlier step -> sha256 (calls.sqlite: over its rows in order)"
+    )
     outputs: dict[str, str] = Field(description="file that this step wrote -> sha256")
     lines: dict[str, str] = Field(
         description="text file -> 8 hex digits of sha256 for each line (or block of lines), so that a changed line can be named"
     )
     failed_units: dict[str, str] = Field(description="unit -> reason; they are retried by the next command")
     beside: list[str] = Field(default=[], description="runs shown next to this one, '<system>/<run-id>'")
-    parent: str | None = Field(default=None, description="run whose step this is, '<system>/<run-id>', where it was taken over and not done again")
+    parent: str | None = Field(
+        default=None,
+        description="run whose step this is, '<system>/<run-id>', where it was taken over and not done again",
+    )
     previous: str | None = Field(description="digest of the proof before this one; null for the first step")
     digest: str = Field(description="sha256 of the canonical JSON of all fields but `digest` and `times`")
     times: Times = Field(description="wall times; not part of the digest, so that two undisturbed runs can be compared")
@@ -106,10 +132,18 @@ class Cost(_Document):
     answered: int = Field(default=0, description="questions that were answered")
     prompt_tokens: int = Field(default=0, description="tokens read, of all attempts that said so")
     completion_tokens: int = Field(default=0, description="tokens written, of all attempts that said so")
-    billed_usd: str | None = Field(description="dollars that the endpoint says it charged, exact; null = it said nothing")
-    list_usd: str | None = Field(description="the same attempts at list price, without cache discounts; null = no list price is known")
-    plumbing: bool = Field(default=False, description="true: the system was fed by the built-in model, so its figures are no result")
-    prompts: dict[str, str] = Field(default={}, description="prompt file -> sha256 of its text, of the kit's own questions to models")
+    billed_usd: str | None = Field(
+        description="dollars that the endpoint says it charged, exact; null = it said nothing"
+    )
+    list_usd: str | None = Field(
+        description="the same attempts at list price, without cache discounts; null = no list price is known"
+    )
+    plumbing: bool = Field(
+        default=False, description="true: the system was fed by the built-in model, so its figures are no result"
+    )
+    prompts: dict[str, str] = Field(
+        default={}, description="prompt file -> sha256 of its text, of the kit's own questions to models"
+    )
     note: str = Field(description="what is not in the sums")
 
 
@@ -126,12 +160,19 @@ class Receipt(_Document):
         description="how the run stands; anything but finished has a reason"
     )
     reason: str | None = Field(description="why it is not finished; null when it is")
-    parent: str | None = Field(default=None, description="run whose first steps this one took over, '<system>/<run-id>'; null where it did all itself")
+    parent: str | None = Field(
+        default=None,
+        description="run whose first steps this one took over, '<system>/<run-id>'; null where it did all itself",
+    )
     parameters: dict[str, Any] = Field(description="the parameters that decide the result")
     versions: Versions | None = Field(description="of the last step that ended; null before the first one did")
     steps: list[StepSummary] = Field(description="the steps that ended, in order")
-    judge: dict[str, Any] | None = Field(description="who judged, and its agreement with the labelled set; null before 3-judge")
-    not_judged: dict[str, int] | None = Field(description="metric -> items the judge gave no answer on; null before 4-analyze")
+    judge: dict[str, Any] | None = Field(
+        description="who judged, and its agreement with the labelled set; null before 3-judge"
+    )
+    not_judged: dict[str, int] | None = Field(
+        description="metric -> items the judge gave no answer on; null before 4-analyze"
+    )
     cost: Cost
     seal: str = Field(description="sha256 of the canonical JSON of all other fields")
 
@@ -215,10 +256,16 @@ def begin(name: str, params: Params) -> Step:
     for earlier in steps[: steps.index(name)]:
         proof = read_proof(folder, earlier)
         if proof is None or proof.run != _run_id(what):
-            raise InputError(f"step {earlier} is not done in this run", str(folder), f"Run the notebook {earlier} first, with the same parameters")
+            raise InputError(
+                f"step {earlier} is not done in this run",
+                str(folder),
+                f"Run the notebook {earlier} first, with the same parameters",
+            )
         for path, known in proof.outputs.items():
             if "/" not in path and _digest_of(folder / path) != known:
-                raise InputError(f"{path} is not what step {earlier} wrote", str(folder / path), f"Run the notebook {earlier} again")
+                raise InputError(
+                    f"{path} is not what step {earlier} wrote", str(folder / path), f"Run the notebook {earlier} again"
+                )
     _clear(folder, steps, name)
     step = Step(name, params, folder, what)
     _watch(step)
@@ -230,7 +277,7 @@ def _clear(folder: Path, steps: tuple[str, ...], name: str) -> None:
     """Take away what step `name` and the later ones left, units and logs excepted: those are where a stopped run goes on."""
     kept = {path for earlier in steps[: steps.index(name)] for path in read_proof(folder, earlier).outputs}
     gone = [path for path in _all_files(folder) if path.split("/")[0] in WRITTEN and path not in kept]
-    for later in steps[steps.index(name):]:
+    for later in steps[steps.index(name) :]:
         proof = read_proof(folder, later)
         gone += [path for path in proof.outputs if not path.startswith(("units/", "logs/"))] if proof else []
         gone += [f"steps/{later}.json"] + ([f"{later}.ipynb"] if later != name else [])
@@ -245,7 +292,9 @@ def _watch(step: Step) -> None:
     before = threading.excepthook
 
     def in_thread(hook: Any) -> None:
-        step.faults.append(f"thread {hook.thread.name if hook.thread else '?'}: {hook.exc_type.__name__}: {hook.exc_value}")
+        step.faults.append(
+            f"thread {hook.thread.name if hook.thread else '?'}: {hook.exc_type.__name__}: {hook.exc_value}"
+        )
         before(hook)
 
     threading.excepthook = in_thread
@@ -277,12 +326,16 @@ def finish(step: Step) -> None:
     Raises KiokuLabError where something failed beside the cells since `begin`: the step is then not done.
     """
     if step.faults:
-        raise KiokuLabError(f"step {step.name} is not done, something failed beside its cells: {'; '.join(step.faults)}")
+        raise KiokuLabError(
+            f"step {step.name} is not done, something failed beside its cells: {'; '.join(step.faults)}"
+        )
     track, folder = track_module(step.params.track), step.folder
     earlier = [read_proof(folder, name) for name in track.STEPS[: track.STEPS.index(step.name)]]
     inputs = {path: known for proof in earlier for path, known in proof.outputs.items() if not path.startswith("logs/")}
     claimed = {path for proof in earlier for path in proof.outputs}
-    outputs = {path: _digest_of(folder / path) for path in _files(folder, track.STEPS, step.name) if path not in claimed}
+    outputs = {
+        path: _digest_of(folder / path) for path in _files(folder, track.STEPS, step.name) if path not in claimed
+    }
     from kiokulab.units import failed
 
     finished = time.time()
@@ -305,7 +358,11 @@ def finish(step: Step) -> None:
     write_atomic(folder / "steps" / f"{step.name}.json", dumps({**body, "digest": digest(body), "times": times}) + "\n")
     last = step.name == track.STEPS[-1]
     receipt = write_receipt(
-        folder, step.params, step.identity, status=None if last else "running", reason=None if last else f"step {step.name} has ended"
+        folder,
+        step.params,
+        step.identity,
+        status=None if last else "running",
+        reason=None if last else f"step {step.name} has ended",
     )
     _show(receipt, step.name)
 
@@ -330,8 +387,14 @@ def read_receipt(folder: str | os.PathLike) -> Receipt | None:
 
 
 def write_receipt(
-    folder: Path, params: Params, what: dict[str, Any], *, status: str | None, reason: str | None,
-    exits: dict[str, int] | None = None, notebooks: dict[str, NotebookRecord] | None = None,
+    folder: Path,
+    params: Params,
+    what: dict[str, Any],
+    *,
+    status: str | None,
+    reason: str | None,
+    exits: dict[str, int] | None = None,
+    notebooks: dict[str, NotebookRecord] | None = None,
 ) -> Receipt:
     """Write receipt.json from the proofs that are there, what the receipt held before, and what the runner adds.
 
@@ -347,8 +410,13 @@ def write_receipt(
         old = known.get(name) if known.get(name) and known[name].digest == proof.digest else None
         summaries.append(
             StepSummary(
-                step=name, digest=proof.digest, proof=sha256_file(folder / "steps" / f"{name}.json"), inputs=proof.inputs,
-                outputs=proof.outputs, failed_units=proof.failed_units, seconds=proof.times.seconds,
+                step=name,
+                digest=proof.digest,
+                proof=sha256_file(folder / "steps" / f"{name}.json"),
+                inputs=proof.inputs,
+                outputs=proof.outputs,
+                failed_units=proof.failed_units,
+                seconds=proof.times.seconds,
                 exit=(exits or {}).get(name, old.exit if old else None),
                 notebook=(notebooks or {}).get(name, old.notebook if old else None),
             )
@@ -356,7 +424,9 @@ def write_receipt(
         missing |= {f"{name} {unit}": why for unit, why in proof.failed_units.items()}
         versions, parent = proof.versions, parent or proof.parent
     if status is None:
-        status, reason = ("units_failed", f"{len(missing)} unit(s) failed: {', '.join(missing)}") if missing else ("finished", None)
+        status, reason = (
+            ("units_failed", f"{len(missing)} unit(s) failed: {', '.join(missing)}") if missing else ("finished", None)
+        )
     judge = _judge(folder) if len(summaries) >= 3 else None
     body = {
         "schema": "kiokulab.receipt/1",
@@ -390,12 +460,20 @@ def sign(folder: Path, key_file: str) -> None:
     try:
         key = serialization.load_pem_private_key(Path(key_file).read_bytes(), password=None)
     except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"the signing key cannot be read ({type(error).__name__})", "$KIOKULAB_SIGNING_KEY", "It is an Ed25519 key in PEM, without a password") from None
+        raise InputError(
+            f"the signing key cannot be read ({type(error).__name__})",
+            "$KIOKULAB_SIGNING_KEY",
+            "It is an Ed25519 key in PEM, without a password",
+        ) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise InputError("the signing key is not an Ed25519 key", "$KIOKULAB_SIGNING_KEY")
     public = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     message = rfc8785.dumps(json.loads((folder / RECEIPT).read_bytes()))
-    row = {"algorithm": "Ed25519 over RFC 8785 JSON of receipt.json", "public_key": public.hex(), "signature": key.sign(message).hex()}
+    row = {
+        "algorithm": "Ed25519 over RFC 8785 JSON of receipt.json",
+        "public_key": public.hex(),
+        "signature": key.sign(message).hex(),
+    }
     write_atomic(folder / SIGNATURE, dumps(row) + "\n")
 
 
@@ -404,7 +482,9 @@ def stamp(source: dict[str, Any], folder: Path, step: str) -> tuple[str, Noteboo
     proof = read_proof(folder, step)
     notebook = json.loads(json.dumps(source))
     notebook.get("metadata", {}).pop("kiokulab", None)
-    record = NotebookRecord(sha256=_sha(notebook_text(notebook)), cells=[_sha(dumps(cell))[:8] for cell in notebook["cells"]])
+    record = NotebookRecord(
+        sha256=_sha(notebook_text(notebook)), cells=[_sha(dumps(cell))[:8] for cell in notebook["cells"]]
+    )
     if proof is not None:
         notebook["metadata"]["kiokulab"] = _stamp_of(proof.run, step, proof.digest, proof.previous, record.sha256)
     return notebook_text(notebook), record
@@ -417,7 +497,14 @@ def notebook_text(notebook: dict[str, Any]) -> str:
 
 
 def _stamp_of(run: str, step: str, proof: str, previous: str | None, notebook: str) -> dict[str, Any]:
-    return {"schema": "kiokulab.stamp/1", "run": run, "step": step, "proof": proof, "previous": previous, "notebook": notebook}
+    return {
+        "schema": "kiokulab.stamp/1",
+        "run": run,
+        "step": step,
+        "proof": proof,
+        "previous": previous,
+        "notebook": notebook,
+    }
 
 
 # --- verification -----------------------------------------------------------------------------------------------
@@ -428,7 +515,11 @@ def verify(folder: str | os.PathLike) -> Receipt:
     (file, line or cell), and InputError where the folder holds no run."""
     folder = Path(folder)
     if not (folder / RECEIPT).is_file():
-        raise InputError("there is no receipt.json here, so this is not a run", str(folder), "RUN= is a folder outputs/<track>/<edition>/<system>/<run-id>")
+        raise InputError(
+            "there is no receipt.json here, so this is not a run",
+            str(folder),
+            "RUN= is a folder outputs/<track>/<edition>/<system>/<run-id>",
+        )
     places: list[str] = []
     receipt = _check_receipt(folder, places)
     if receipt is None:
@@ -519,14 +610,21 @@ def _check_proofs(folder: Path, receipt: Receipt, steps: tuple[str, ...], places
             places.append(f"{name}: its digest does not fit its content")
         if proof.previous != previous:
             places.append(f"{name}: the chain is broken: it does not follow the proof before it")
-        if (proof.digest, proof.inputs, proof.outputs, proof.run) != (summary.digest, summary.inputs, summary.outputs, receipt.run):
+        if (proof.digest, proof.inputs, proof.outputs, proof.run) != (
+            summary.digest,
+            summary.inputs,
+            summary.outputs,
+            receipt.run,
+        ):
             places.append(f"{name}: not the proof that {RECEIPT} names")
         previous = proof.digest
         proofs[summary.step] = proof
     return proofs
 
 
-def _check_files(folder: Path, receipt: Receipt, steps: tuple[str, ...], proofs: dict[str, StepProof], places: list[str]) -> None:
+def _check_files(
+    folder: Path, receipt: Receipt, steps: tuple[str, ...], proofs: dict[str, StepProof], places: list[str]
+) -> None:
     known = {path: (sha, summary.step) for summary in receipt.steps for path, sha in summary.outputs.items()}
     for path, (sha, step) in known.items():
         file = folder / path
@@ -539,7 +637,12 @@ def _check_files(folder: Path, receipt: Receipt, steps: tuple[str, ...], proofs:
         for path, sha in summary.inputs.items():
             if known.get(path, (None,))[0] != sha:
                 places.append(f"{path}: step {summary.step} read another content than was written")
-    ours = {RECEIPT, SIGNATURE, *(f"steps/{name}.json" for name in proofs), *(f"{s.step}.ipynb" for s in receipt.steps if s.notebook)}
+    ours = {
+        RECEIPT,
+        SIGNATURE,
+        *(f"steps/{name}.json" for name in proofs),
+        *(f"{s.step}.ipynb" for s in receipt.steps if s.notebook),
+    }
     for path in sorted(_all_files(folder)):
         if path not in known and path not in ours:
             places.append(f"{path}: not part of the run")
@@ -622,8 +725,12 @@ def _check_figures(folder: Path, receipt: Receipt, last: str, places: list[str])
         shown = output_text(json.loads((folder / f"{last}.ipynb").read_bytes()))
         printed = analyze.printed(metrics)
         if printed.strip() not in shown:
-            line = next((line for line in printed.strip().splitlines() if line not in shown), printed.strip().splitlines()[0])
-            places.append(f"{last}.ipynb: the figures it prints are not those of metrics.json; missing: {line.strip()!r}")
+            line = next(
+                (line for line in printed.strip().splitlines() if line not in shown), printed.strip().splitlines()[0]
+            )
+            places.append(
+                f"{last}.ipynb: the figures it prints are not those of metrics.json; missing: {line.strip()!r}"
+            )
 
 
 def _first_difference(a: Any, b: Any, at: str = "") -> str | None:
@@ -636,12 +743,16 @@ def _first_difference(a: Any, b: Any, at: str = "") -> str | None:
                 return found
         return None
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        return next((found for i, (x, y) in enumerate(zip(a, b)) if (found := _first_difference(x, y, f"{at}[{i}]"))), None)
+        return next(
+            (found for i, (x, y) in enumerate(zip(a, b)) if (found := _first_difference(x, y, f"{at}[{i}]"))), None
+        )
     return None if a == b and type(a) is type(b) else f"{at} is {a!r}, but {b!r}"
 
 
 def _check_secrets(folder: Path, places: list[str]) -> None:
-    keys = {value.encode() for name, value in os.environ.items() if name.upper().endswith("_API_KEY") and len(value) >= 8}
+    keys = {
+        value.encode() for name, value in os.environ.items() if name.upper().endswith("_API_KEY") and len(value) >= 8
+    }
     for path in sorted(_all_files(folder)):
         content = (folder / path).read_bytes()
         for secret in [match.group() for match in SECRETS.finditer(content)] + [key for key in keys if key in content]:
@@ -661,9 +772,12 @@ def _files(folder: Path, steps: tuple[str, ...], step: str) -> list[str]:
     """Files that `step` can have written: all but the receipt, the proofs, the executed notebooks, the lock, and the units
     and logs of other steps."""
     ours = {RECEIPT, SIGNATURE, LOCK, *(f"{name}.ipynb" for name in steps)}
-    others = tuple(f"{kind}/{name}{end}" for kind in ("units", "logs") for name in steps if name != step for end in ("/", "."))
+    others = tuple(
+        f"{kind}/{name}{end}" for kind in ("units", "logs") for name in steps if name != step for end in ("/", ".")
+    )
     return sorted(
-        path for path in _all_files(folder)
+        path
+        for path in _all_files(folder)
         if path not in ours and not path.startswith(("steps/", *others)) and not path.endswith(".part")
     )
 
@@ -678,7 +792,9 @@ def sqlite_digest(path: Path) -> str:
     """sha256 over a database's tables and their rows in order; two files with the same rows have the same digest."""
     result = hashlib.sha256()
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
-        for name, sql in database.execute("select name, sql from sqlite_master where type = 'table' order by name").fetchall():
+        for name, sql in database.execute(
+            "select name, sql from sqlite_master where type = 'table' order by name"
+        ).fetchall():
             result.update(dumps([name, sql]).encode())
             for row in database.execute(f'select * from "{name}" order by rowid'):
                 result.update(dumps([value.hex() if isinstance(value, bytes) else value for value in row]).encode())
@@ -724,15 +840,24 @@ def _versions(system: dict[str, Any]) -> Versions:
     commit, dirty = None, None
     try:
         git = ["git", "-C", str(root())]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=20).stdout.strip()
-        status = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True, timeout=20)
+        commit = subprocess.run(
+            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=20
+        ).stdout.strip()
+        status = subprocess.run(
+            [*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True, timeout=20
+        )
         dirty = bool(status.stdout.strip())
     except (OSError, subprocess.SubprocessError):
         pass  # no git, or not a checkout: the receipt says null
     lock = root() / "requirements.lock"
     return Versions(
-        kit=__version__, git_commit=commit, git_dirty=dirty, python=platform.python_version(),
-        platform=f"{sys.platform} {platform.machine()}", lock=sha256_file(lock) if lock.is_file() else None, system=system,
+        kit=__version__,
+        git_commit=commit,
+        git_dirty=dirty,
+        python=platform.python_version(),
+        platform=f"{sys.platform} {platform.machine()}",
+        lock=sha256_file(lock) if lock.is_file() else None,
+        system=system,
     )
 
 
@@ -766,7 +891,11 @@ def _not_judged(folder: Path) -> dict[str, int] | None:
         metrics = json.loads((folder / "metrics.json").read_bytes())["metrics"]
     except (OSError, KeyError, ValueError):
         return None
-    return {name: value["not_judged"] for name, value in sorted(metrics.items()) if value and value.get("not_judged") is not None}
+    return {
+        name: value["not_judged"]
+        for name, value in sorted(metrics.items())
+        if value and value.get("not_judged") is not None
+    }
 
 
 def _show(receipt: Receipt, step: str) -> None:
@@ -778,7 +907,8 @@ def _show(receipt: Receipt, step: str) -> None:
         "step": f"{step}: {receipt.status}" + (f" ({receipt.reason})" if receipt.reason else ""),
         "proof": summary.digest[:16] + (f", after {proof_before[:16]}" if proof_before else ", the first of its chain"),
         "read": f"{len(summary.inputs)} files",
-        "wrote": ", ".join(f"{path} {sha[:8]}" for path, sha in summary.outputs.items() if "/" not in path) or f"{len(summary.outputs)} files",
+        "wrote": ", ".join(f"{path} {sha[:8]}" for path, sha in summary.outputs.items() if "/" not in path)
+        or f"{len(summary.outputs)} files",
         "units failed": ", ".join(summary.failed_units) or "none",
         "versions": f"kiokulab {receipt.versions.kit}, Python {receipt.versions.python}, {receipt.system} {receipt.versions.system.get('version')}",
         "cost": f"{receipt.cost.calls} calls, {receipt.cost.billed_usd or 'unknown'} USD: {receipt.cost.note}",
@@ -789,5 +919,7 @@ def _show(receipt: Receipt, step: str) -> None:
         return
     from IPython.display import display
 
-    table = "".join(f"<tr><th style='text-align:left'>{html.escape(n)}</th><td>{html.escape(v)}</td></tr>" for n, v in rows.items())
+    table = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(n)}</th><td>{html.escape(v)}</td></tr>" for n, v in rows.items()
+    )
     display({"text/plain": plain, "text/html": f"<table>{table}</table>"}, raw=True)

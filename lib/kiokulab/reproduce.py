@@ -21,7 +21,15 @@ import yaml
 from kiokulab.errors import InputError, VerificationFailed
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "data" / "published"
-SHARES = ("recall", "update_applied", "old_version_kept", "forget_violation", "noise", "language_mismatch", "check_questions")
+SHARES = (
+    "recall",
+    "update_applied",
+    "old_version_kept",
+    "forget_violation",
+    "noise",
+    "language_mismatch",
+    "check_questions",
+)
 SLACK = 1e-9
 
 
@@ -47,11 +55,19 @@ def denominators(dataset: dict[str, Any], language: str | None = None) -> dict[s
     """The n of each metric that the page lets us know, as all that are possible: which two personas have 39 facts, and
     whether questions about forgotten facts are counted, is not said. Noise and mismatch count sentences: not known."""
     share = 1 if language is None else dataset["personas"][language] / sum(dataset["personas"].values())
-    facts = [dataset["facts"]] if language is None else [int(40 * dataset["personas"][language]) - less for less in (0, 1, 2)]
+    facts = (
+        [dataset["facts"]]
+        if language is None
+        else [int(40 * dataset["personas"][language]) - less for less in (0, 1, 2)]
+    )
     forgotten = round(dataset["forgotten"] * share)
-    return {"recall": [n - forgotten for n in facts], "update_applied": [round(dataset["changed"] * share)],
-            "old_version_kept": [round(dataset["changed"] * share)], "forget_violation": [forgotten],
-            "check_questions": sorted({n - less for n in facts for less in (0, forgotten)})}
+    return {
+        "recall": [n - forgotten for n in facts],
+        "update_applied": [round(dataset["changed"] * share)],
+        "old_version_kept": [round(dataset["changed"] * share)],
+        "forget_violation": [forgotten],
+        "check_questions": sorted({n - less for n in facts for less in (0, forgotten)}),
+    }
 
 
 def kioku(_shared: Path | None = None) -> tuple[str, list[str]]:
@@ -66,16 +82,25 @@ def kioku(_shared: Path | None = None) -> tuple[str, list[str]]:
         got = _figures(rates)
         for name in names:
             if abs(got[name] - row[name]) > 0.05 + SLACK:
-                wrong.append(f"kiokubench, {row['system']}, {name}: {got[name]:.2f} from the rounded rates, {row[name]} on the page")
+                wrong.append(
+                    f"kiokubench, {row['system']}, {name}: {got[name]:.2f} from the rounded rates, {row[name]} on the page"
+                )
         span, faults = _from_counts(rates, row, tables["dataset"])
         wrong += faults
-        lines.append(f"{row['system']:<18}{_cells([f'{row[n]:.1f}' for n in names])}   {_cells([f'{got[n]:.1f}' for n in names])}"
-                     f"   {span['index'][0]:.1f} to {span['index'][1]:.1f}")
+        lines.append(
+            f"{row['system']:<18}{_cells([f'{row[n]:.1f}' for n in names])}   {_cells([f'{got[n]:.1f}' for n in names])}"
+            f"   {span['index'][0]:.1f} to {span['index'][1]:.1f}"
+        )
     faults, checked = _languages(tables)
     wrong += faults
-    lines.append(f"By language: {checked} totals are the sum of an English and a Japanese count that fit their rounding"
-                 if not faults else f"By language: {len(faults)} of {checked} totals do not fit")
-    lines.append("Where the two readings differ, the page reckoned from its rounded percents: 31 in 40 is printed as 78 %.")
+    lines.append(
+        f"By language: {checked} totals are the sum of an English and a Japanese count that fit their rounding"
+        if not faults
+        else f"By language: {len(faults)} of {checked} totals do not fit"
+    )
+    lines.append(
+        "Where the two readings differ, the page reckoned from its rounded percents: 31 in 40 is printed as 78 %."
+    )
     return "\n".join(lines), wrong
 
 
@@ -104,19 +129,27 @@ def _from_counts(rates: dict[str, Any], row: dict[str, Any], dataset: dict[str, 
             continue
         found = [100 * k / n for n in ns for k in fitting(rates[name], n)]
         if not found:
-            wrong.append(f"kiokubench, {row['system']}, {name}: no whole count of {' or '.join(map(str, ns))} is printed as {rates[name]} %")
+            wrong.append(
+                f"kiokubench, {row['system']}, {name}: no whole count of {' or '.join(map(str, ns))} is printed as {rates[name]} %"
+            )
             found = [rates[name]]
         ends[name] = [min(found), max(found)]
     ends["compression"] = [rates["compression"] - 0.005, rates["compression"] + 0.005]
-    reach = {n: [min(max(rates[n] + half, 0), 100) for half in (-0.5, 0.5)] for n in SHARES} | {"compression": ends["compression"]}
+    reach = {n: [min(max(rates[n] + half, 0), 100) for half in (-0.5, 0.5)] for n in SHARES} | {
+        "compression": ends["compression"]
+    }
     low, high = (_figures(_end(ends, side)) for side in ("worse", "better"))
     lowest, highest = (_figures(_end(reach, side)) for side in ("worse", "better"))
     for name in low:
         if not (lowest[name] - SLACK <= low[name] <= high[name] <= highest[name] + SLACK):
-            wrong.append(f"kiokubench, {row['system']}, {name}: whole counts give {low[name]:.2f} to {high[name]:.2f}, "
-                         f"further from the page's {row[name]} than rounding goes")
+            wrong.append(
+                f"kiokubench, {row['system']}, {name}: whole counts give {low[name]:.2f} to {high[name]:.2f}, "
+                f"further from the page's {row[name]} than rounding goes"
+            )
         if not lowest[name] - 0.05 - SLACK <= row[name] <= highest[name] + 0.05 + SLACK:
-            wrong.append(f"kiokubench, {row['system']}, {name}: {row[name]} on the page; the rates allow {lowest[name]:.2f} to {highest[name]:.2f}")
+            wrong.append(
+                f"kiokubench, {row['system']}, {name}: {row[name]} on the page; the rates allow {lowest[name]:.2f} to {highest[name]:.2f}"
+            )
     return {name: (low[name], high[name]) for name in low}, wrong
 
 
@@ -131,6 +164,7 @@ def _languages(tables: dict[str, Any]) -> tuple[list[str], int]:
     wrong, checked = [], 0
     known = {lang: denominators(tables["dataset"], lang) for lang in ("en", "ja")}
     for en in (r for r in tables["languages"] if r["language"] == "en"):
+
         def same(r, en=en):
             return (r["system"], r["route"], r.get("footnote")) == (en["system"], en["route"], en.get("footnote"))
 
@@ -138,18 +172,29 @@ def _languages(tables: dict[str, Any]) -> tuple[list[str], int]:
         total = next(r for r in tables["routes"] if same(r))
         for name, whole in denominators(tables["dataset"]).items():
             checked += 1
-            sums = ((a + b, n + m) for n, m in itertools.product(known["en"][name], known["ja"][name]) if n + m in whole
-                    for a in fitting(en[name], n) for b in fitting(ja[name], m))
+            sums = (
+                (a + b, n + m)
+                for n, m in itertools.product(known["en"][name], known["ja"][name])
+                if n + m in whole
+                for a in fitting(en[name], n)
+                for b in fitting(ja[name], m)
+            )
             if not any(rounds_to(k, n) == total[name] for k, n in sums):
-                wrong.append(f"kiokubench, {en['system']} {en.get('footnote', '')} on {en['route']}, {name}: "
-                             f"{en[name]} % English and {ja[name]} % Japanese do not make {total[name]} %")
+                wrong.append(
+                    f"kiokubench, {en['system']} {en.get('footnote', '')} on {en['route']}, {name}: "
+                    f"{en[name]} % English and {ja[name]} % Japanese do not make {total[name]} %"
+                )
     return wrong, checked
 
 
 # track -> "module:function"; the function takes the folder of public data and gives (table, differences). A track whose
 # figures need data that is not part of this repository raises InputError where it is not there.
-PARTS = {"kioku": "kiokulab.reproduce:kioku", "drift": "kiokulab.drift.reproduce:drift", "emem": "kiokulab.emem.reproduce:part",
-         "verdict": "kiokulab.verdict.reproduce:part"}
+PARTS = {
+    "kioku": "kiokulab.reproduce:kioku",
+    "drift": "kiokulab.drift.reproduce:drift",
+    "emem": "kiokulab.emem.reproduce:part",
+    "verdict": "kiokulab.verdict.reproduce:part",
+}
 
 
 def shared_folder() -> Path:
@@ -170,7 +215,11 @@ def reproduce(track: str = "all") -> str:
     """
     chosen = list(PARTS) if track == "all" else [track]
     if set(chosen) - set(PARTS):
-        raise InputError(f"there is nothing published to reproduce for track {track!r}", "parameter track", f"Known: all, {', '.join(PARTS)}")
+        raise InputError(
+            f"there is nothing published to reproduce for track {track!r}",
+            "parameter track",
+            f"Known: all, {', '.join(PARTS)}",
+        )
     parts = {}
     for name in chosen:
         try:

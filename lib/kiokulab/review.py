@@ -64,16 +64,42 @@ class Reviews:
 
     def reviewed(self) -> set[str]:
         """Sessions that somebody has judged as a whole."""
-        return {item for (_, item), row in self.standing().items() if row["kind"] == "session" and not (row["natural"] is None and row["right"] is None)}
+        return {
+            item
+            for (_, item), row in self.standing().items()
+            if row["kind"] == "session" and not (row["natural"] is None and row["right"] is None)
+        }
 
-    def say(self, who: str, item: str, *, natural: bool | None = None, right: bool | None = None, note: str = "", when: datetime | None = None) -> dict[str, Any]:
+    def say(
+        self,
+        who: str,
+        item: str,
+        *,
+        natural: bool | None = None,
+        right: bool | None = None,
+        note: str = "",
+        when: datetime | None = None,
+    ) -> dict[str, Any]:
         """Append a verdict and return its row. InputError where nobody says it, nothing is said, or the edition has no such item."""
         if not who.strip():
             raise InputError("a review needs a name", "who", "Any name by which you can be asked about it")
         if natural is None and right is None and not note.strip():
-            raise InputError("nothing is said of it yet", "natural, right, note", "Choose natural or unnatural, right or wrong, or write a note")
-        row = {"who": who.strip(), "when": (when or datetime.now(UTC)).isoformat(timespec="seconds"), "item": item, "kind": self.kind(item), "natural": natural, "right": right,
-               "note": note.strip(), "edition": self.described.edition, "digest": self.digest}
+            raise InputError(
+                "nothing is said of it yet",
+                "natural, right, note",
+                "Choose natural or unnatural, right or wrong, or write a note",
+            )
+        row = {
+            "who": who.strip(),
+            "when": (when or datetime.now(UTC)).isoformat(timespec="seconds"),
+            "item": item,
+            "kind": self.kind(item),
+            "natural": natural,
+            "right": right,
+            "note": note.strip(),
+            "edition": self.described.edition,
+            "digest": self.digest,
+        }
         append(self.folder / FILE, row)
         self.rows.append(row)
         return row
@@ -87,7 +113,11 @@ def read(folder: str | Path) -> list[dict[str, Any]]:
         wrong = [name for name in ("who", "when", "item", "note", "digest") if not isinstance(row.get(name), str)]
         wrong += [name for name in ("natural", "right") if row.get(name, "missing") not in (True, False, None)]
         if wrong or row.get("kind") not in KINDS:
-            raise InputError(f"not a review ({', '.join(wrong) or 'kind'})", f"{path}:{number}", "Mend or take out the line; lib/kiokulab/review.py says what a row holds")
+            raise InputError(
+                f"not a review ({', '.join(wrong) or 'kind'})",
+                f"{path}:{number}",
+                "Mend or take out the line; lib/kiokulab/review.py says what a row holds",
+            )
         rows.append(row)
     return rows
 
@@ -100,7 +130,9 @@ def append(path: Path, row: Mapping[str, Any]) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX)
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
-            raise InputError("its last line is torn, so nothing is added", str(path), "Mend or take out that line first")
+            raise InputError(
+                "its last line is torn, so nothing is added", str(path), "Mend or take out that line first"
+            )
         written = 0
         try:
             while written < len(data):
@@ -118,9 +150,15 @@ def summary(edition: str | Path) -> dict[str, Any]:
     the edition as it was before a byte of it changed, which count for nothing now. InputError where there is no such edition."""
     reviews = Reviews(edition)
     rows = list(reviews.standing().values())
-    return {"sessions": len(reviews.sessions), "reviewed": len(reviews.reviewed()), "people": len({r["who"] for r in rows}), "items": len({r["item"] for r in rows}),
-            "unnatural": len({r["item"] for r in rows if r["natural"] is False}), "wrong": len({r["item"] for r in rows if r["right"] is False}),
-            "older": sum(r["digest"] != reviews.digest for r in reviews.rows)}
+    return {
+        "sessions": len(reviews.sessions),
+        "reviewed": len(reviews.reviewed()),
+        "people": len({r["who"] for r in rows}),
+        "items": len({r["item"] for r in rows}),
+        "unnatural": len({r["item"] for r in rows if r["natural"] is False}),
+        "wrong": len({r["item"] for r in rows if r["right"] is False}),
+        "older": sum(r["digest"] != reviews.digest for r in reviews.rows),
+    }
 
 
 def said(edition: str | Path) -> str:
@@ -129,8 +167,10 @@ def said(edition: str | Path) -> str:
     if not s["items"]:
         return f"No person has reviewed a session of {name} yet (0 of {s['sessions']})."
     people = "1 person" if s["people"] == 1 else f"{s['people']} people"
-    return (f"{s['reviewed']} of {s['sessions']} sessions of {name} are reviewed, by {people}: {s['items']} items judged in all, {s['unnatural']} of them called unnatural, "
-            f"{s['wrong']} wrong by somebody.")
+    return (
+        f"{s['reviewed']} of {s['sessions']} sessions of {name} are reviewed, by {people}: {s['items']} items judged in all, {s['unnatural']} of them called unnatural, "
+        f"{s['wrong']} wrong by somebody."
+    )
 
 
 # --- shown --------------------------------------------------------------------------------------------------------
@@ -148,13 +188,41 @@ def page(reviews: Reviews, item: str) -> str:
     lines = []
     for fact in person.facts:
         for version in fact.versions:
-            ended = version.valid_to is not None and order[version.valid_to] <= now or fact.forget is not None and order[fact.forget] <= now
+            ended = (
+                version.valid_to is not None
+                and order[version.valid_to] <= now
+                or fact.forget is not None
+                and order[fact.forget] <= now
+            )
             state = "not yet said" if order[version.valid_from] > now else "no longer true" if ended else "true"
-            lines.append({"fact": fact, "version": version, "state": state, "here": f"{fact.id}.{version.n}" in stated or fact.id in stated})
+            lines.append(
+                {
+                    "fact": fact,
+                    "version": version,
+                    "state": state,
+                    "here": f"{fact.id}.{version.n}" in stated or fact.id in stated,
+                }
+            )
     lines.sort(key=lambda line: not line["here"])  # otherwise in the ledger's order
-    turns = [{"id": f"{session.id}.t{n:02d}", "date": session.date[:10], "role": t.role, "kind": t.kind, "states": t.states, "text": t.text} for n, t in enumerate(session.turns, 1)]
-    verdicts = [row for (_, about), row in sorted(reviews.standing().items()) if about == item or about.startswith(f"{item}.")]
-    return wrapped(environment().get_template("review.html").render(person=person, session=session, turns=turns, lines=lines, verdicts=verdicts))
+    turns = [
+        {
+            "id": f"{session.id}.t{n:02d}",
+            "date": session.date[:10],
+            "role": t.role,
+            "kind": t.kind,
+            "states": t.states,
+            "text": t.text,
+        }
+        for n, t in enumerate(session.turns, 1)
+    ]
+    verdicts = [
+        row for (_, about), row in sorted(reviews.standing().items()) if about == item or about.startswith(f"{item}.")
+    ]
+    return wrapped(
+        environment()
+        .get_template("review.html")
+        .render(person=person, session=session, turns=turns, lines=lines, verdicts=verdicts)
+    )
 
 
 def _session(reviews: Reviews, item: str) -> tuple[Any, Any]:
@@ -168,15 +236,29 @@ def about(reviews: Reviews, item: str) -> list[tuple[str, str]]:
     from kiokulab.explore import short
 
     person, session = _session(reviews, item)
-    facts = {name.split(".")[0] for turn in session.turns for name in turn.states} | {turn.of for turn in session.turns if turn.of}
-    return [("the whole session", item), *[(short(f"{session.id}.t{n:02d} {t.role}: {t.text}", 80), f"{item}.t{n:02d}") for n, t in enumerate(session.turns, 1)],
-            *[(short(f"{f.id} {f.slot}: {f.versions[-1].text}", 80), f"{person.id}/{f.id}") for f in person.facts if f.id in facts]]
+    facts = {name.split(".")[0] for turn in session.turns for name in turn.states} | {
+        turn.of for turn in session.turns if turn.of
+    }
+    return [
+        ("the whole session", item),
+        *[
+            (short(f"{session.id}.t{n:02d} {t.role}: {t.text}", 80), f"{item}.t{n:02d}")
+            for n, t in enumerate(session.turns, 1)
+        ],
+        *[
+            (short(f"{f.id} {f.slot}: {f.versions[-1].text}", 80), f"{person.id}/{f.id}")
+            for f in person.facts
+            if f.id in facts
+        ],
+    ]
 
 
 # --- widgets ------------------------------------------------------------------------------------------------------
 
-MARKS: dict[str, Sequence[tuple[str, bool | None]]] = {"natural": [("not said", None), ("natural", True), ("unnatural", False)],
-                                                      "right": [("not said", None), ("right", True), ("wrong", False)]}
+MARKS: dict[str, Sequence[tuple[str, bool | None]]] = {
+    "natural": [("not said", None), ("natural", True), ("unnatural", False)],
+    "right": [("not said", None), ("right", True), ("wrong", False)],
+}
 
 
 class Panel:
@@ -192,13 +274,25 @@ class Panel:
         self.person = w.Dropdown(options=list(reviews.people), description="Persona", layout=wide, style=style)
         self.session = w.Dropdown(options=[], description="Session", layout=wide, style=style)
         self.target = w.Dropdown(options=[], description="About", layout=wide, style=style)
-        marks = {name: w.ToggleButtons(options=list(options), value=None, description={"natural": "Wording", "right": "Content"}[name],
-                                       tooltips=["", f"it is {options[1][0]}", f"it is {options[2][0]}"], style={"button_width": "6.5em", "description_width": "6.5em"})
-                 for name, options in MARKS.items()}
+        marks = {
+            name: w.ToggleButtons(
+                options=list(options),
+                value=None,
+                description={"natural": "Wording", "right": "Content"}[name],
+                tooltips=["", f"it is {options[1][0]}", f"it is {options[2][0]}"],
+                style={"button_width": "6.5em", "description_width": "6.5em"},
+            )
+            for name, options in MARKS.items()
+        }
         self.natural, self.right = marks["natural"], marks["right"]
-        self.note = w.Textarea(placeholder="what is unnatural or wrong, and why", rows=3, description="Note", layout=wide, style=style)
+        self.note = w.Textarea(
+            placeholder="what is unnatural or wrong, and why", rows=3, description="Note", layout=wide, style=style
+        )
         self.save = w.Button(description="Save", icon="check", button_style="primary")
-        self.back, self.next, self.open = (w.Button(description=text, layout=w.Layout(width="auto")) for text in ("← Session before", "Next session →", "Next not reviewed"))
+        self.back, self.next, self.open = (
+            w.Button(description=text, layout=w.Layout(width="auto"))
+            for text in ("← Session before", "Next session →", "Next not reviewed")
+        )
         self.person.observe(lambda _: self.busy or self.fill(), "value")
         self.session.observe(lambda _: self.busy or self.show(), "value")
         self.target.observe(lambda _: self.busy or self.recall(), "value")
@@ -207,9 +301,25 @@ class Panel:
         self.open.on_click(lambda _: self.unreviewed())
         self.save.on_click(lambda _: self.keep())
         self.fill()
-        left = w.VBox([self.progress, self.who, self.person, self.session, w.HBox([self.back, self.next, self.open], layout=w.Layout(flex_flow="row wrap")), self.target,
-                       self.natural, self.right, self.note, w.HBox([self.save, self.answer])], layout=w.Layout(flex="1 1 22em", min_width="0", margin="0 1.5em 0 0"))
-        self.box = w.HBox([left, w.VBox([self.shown], layout=w.Layout(flex="2.4 1 36em", min_width="0"))], layout=w.Layout(width="100%", flex_flow="row wrap", align_items="flex-start"))
+        left = w.VBox(
+            [
+                self.progress,
+                self.who,
+                self.person,
+                self.session,
+                w.HBox([self.back, self.next, self.open], layout=w.Layout(flex_flow="row wrap")),
+                self.target,
+                self.natural,
+                self.right,
+                self.note,
+                w.HBox([self.save, self.answer]),
+            ],
+            layout=w.Layout(flex="1 1 22em", min_width="0", margin="0 1.5em 0 0"),
+        )
+        self.box = w.HBox(
+            [left, w.VBox([self.shown], layout=w.Layout(flex="2.4 1 36em", min_width="0"))],
+            layout=w.Layout(width="100%", flex_flow="row wrap", align_items="flex-start"),
+        )
 
     @property
     def item(self) -> str:
@@ -224,7 +334,10 @@ class Panel:
 
     def fill(self, session: str | None = None) -> None:
         done, person = self.reviews.reviewed(), self.reviews.people[self.person.value]
-        options = [(f"{s.id}, {s.date[:10]}" + (", reviewed" if f"{person.id}/{s.id}" in done else ""), s.id) for s in person.sessions]
+        options = [
+            (f"{s.id}, {s.date[:10]}" + (", reviewed" if f"{person.id}/{s.id}" in done else ""), s.id)
+            for s in person.sessions
+        ]
         self.put(self.session, session or person.sessions[0].id, options)
         self.show()
 
@@ -262,7 +375,13 @@ class Panel:
         from markupsafe import escape
 
         try:
-            row = self.reviews.say(self.who.value, self.target.value, natural=self.natural.value, right=self.right.value, note=self.note.value)
+            row = self.reviews.say(
+                self.who.value,
+                self.target.value,
+                natural=self.natural.value,
+                right=self.right.value,
+                note=self.note.value,
+            )
         except InputError as error:
             self.answer.value = f'<p role="alert">{escape(str(error))}</p>'
             return

@@ -77,17 +77,23 @@ def declared_parameters(notebook: Path) -> dict[str, int]:
     if len(tagged) != 1:
         what = "no cell" if not tagged else f"{len(tagged)} cells ({', '.join(map(str, tagged))})"
         raise InputError(
-            f"{what} tagged 'parameters'", str(notebook), "Exactly one cell, the first with code, must carry that tag (JupyterLab: property inspector)"
+            f"{what} tagged 'parameters'",
+            str(notebook),
+            "Exactly one cell, the first with code, must carry that tag (JupyterLab: property inspector)",
         )
     if code[0][0] != tagged[0]:
         raise InputError("the cell tagged 'parameters' is not the first code cell", f"{notebook} cell {tagged[0]}")
     try:
         tree = ast.parse("".join(code[0][1]["source"]))
     except SyntaxError as error:
-        raise InputError(f"the parameters cell is not Python: {error.msg}", f"{notebook} cell {tagged[0]} line {error.lineno}") from None
+        raise InputError(
+            f"the parameters cell is not Python: {error.msg}", f"{notebook} cell {tagged[0]} line {error.lineno}"
+        ) from None
     names = {}
     for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
         names |= {target.id: target.lineno for target in targets if isinstance(target, ast.Name)}
     return names
 
@@ -100,7 +106,10 @@ def check_notebooks(folder: Path, steps: tuple[str, ...], cls: type[Params]) -> 
         found[step] = declared_parameters(notebook)
         for name, line in found[step].items():
             if name not in cls.model_fields:
-                raise InputError(f"the notebook declares a parameter {name!r} that the track does not know", f"{notebook} parameters cell line {line}")
+                raise InputError(
+                    f"the notebook declares a parameter {name!r} that the track does not know",
+                    f"{notebook} parameters cell line {line}",
+                )
     return found
 
 
@@ -130,7 +139,12 @@ def _not_done(run: Run, step: str, record: Any, beside: list[str] | None) -> str
         return ""
     if proof.failed_units:
         return f"{len(proof.failed_units)} unit(s) failed last time"
-    if record is None or record.digest != proof.digest or record.notebook is None or not (run.folder / f"{step}.ipynb").is_file():
+    if (
+        record is None
+        or record.digest != proof.digest
+        or record.notebook is None
+        or not (run.folder / f"{step}.ipynb").is_file()
+    ):
         return "its executed notebook is not there"
     for path, sha in proof.outputs.items():
         if not (run.folder / path).is_file():
@@ -145,7 +159,12 @@ def _not_done(run: Run, step: str, record: Any, beside: list[str] | None) -> str
 
 
 def run_track(
-    base: Params, systems: list[str], *, jobs: int = 0, step_timeout_s: float = 86_400, out: Callable[[str], None] | None = None,
+    base: Params,
+    systems: list[str],
+    *,
+    jobs: int = 0,
+    step_timeout_s: float = 86_400,
+    out: Callable[[str], None] | None = None,
     notebooks: Path | None = None,
 ) -> list[Run]:
     """Run every step that is not done, for all `systems`, two systems at a time; the last step of each follows when all
@@ -160,7 +179,14 @@ def run_track(
     total = jobs or base.jobs or cores()
     width = max(1, min(SYSTEMS_AT_A_TIME, len(systems), total))
     of_each = [
-        base.model_copy(update={"system": name, "settings": _settings(track, base, name, systems), "jobs": max(1, total // width), "run_dir": ""})
+        base.model_copy(
+            update={
+                "system": name,
+                "settings": _settings(track, base, name, systems),
+                "jobs": max(1, total // width),
+                "run_dir": "",
+            }
+        )
         for name in systems
     ]
     runs = [plan(params, track.STEPS) for params in of_each]
@@ -185,7 +211,12 @@ def run_track(
         if asking:  # the one process that holds the key; kernels, units and workers get its address alone
             from kiokulab import meter
 
-            stack.enter_context(_in_environment(meter.METER, stack.enter_context(meter.process(sorted({meter.host_of(params.endpoint) for params in asking})))))
+            stack.enter_context(
+                _in_environment(
+                    meter.METER,
+                    stack.enter_context(meter.process(sorted({meter.host_of(params.endpoint) for params in asking}))),
+                )
+            )
         return _run_all(runs, track, declared, notebooks, width, step_timeout_s, say)
 
 
@@ -216,7 +247,12 @@ def _in_environment(name: str, value: str) -> Iterator[None]:
 
 
 def _run_all(
-    runs: list[Run], track: ModuleType, declared: dict[str, dict[str, int]], notebooks: Path, width: int, step_timeout_s: float,
+    runs: list[Run],
+    track: ModuleType,
+    declared: dict[str, dict[str, int]],
+    notebooks: Path,
+    width: int,
+    step_timeout_s: float,
     say: Callable[[str], None],
 ) -> list[Run]:
     from kiokulab.kernels import HEAVY, LIGHT, Kernels
@@ -232,7 +268,9 @@ def _run_all(
             if run.error is not None or kernels.closed:
                 return
             try:
-                _run_step(run, step, declared[step], notebooks, kernels, HEAVY if step == last else LIGHT, step_timeout_s, say)
+                _run_step(
+                    run, step, declared[step], notebooks, kernels, HEAVY if step == last else LIGHT, step_timeout_s, say
+                )
             except KiokuLabError as error:
                 run.error = error
                 say(f"{run.name} {step}: {error}")
@@ -248,7 +286,9 @@ def _run_all(
                 kernels.close()  # Ctrl-C: the threads wait for kernels; without them they end
                 for run in runs:
                     if run.todo and run.folder.exists():
-                        receipts.write_receipt(run.folder, run.params, run.identity, status="stopped", reason="the command was interrupted")
+                        receipts.write_receipt(
+                            run.folder, run.params, run.identity, status="stopped", reason="the command was interrupted"
+                        )
                 raise
     finally:
         kernels.close()
@@ -261,7 +301,13 @@ def _run_all(
 
 
 def _run_step(
-    run: Run, step: str, declared: dict[str, int], notebooks: Path, kernels: Any, modules: tuple[str, ...], timeout_s: float,
+    run: Run,
+    step: str,
+    declared: dict[str, int],
+    notebooks: Path,
+    kernels: Any,
+    modules: tuple[str, ...],
+    timeout_s: float,
     say: Callable[[str], None],
 ) -> None:
     """One notebook, from kernel to stamped copy. Raises Died, StepFailed or the kit's own error that a cell raised."""
@@ -270,12 +316,15 @@ def _run_step(
     params = run.params.model_copy(update={"run_dir": str(run.folder)})
     plain = type(params)()
     injected = {
-        name: value for name, value in params.model_dump(mode="json").items()
+        name: value
+        for name, value in params.model_dump(mode="json").items()
         if name in declared or value != getattr(plain, name)
     }
     target = kernel.folder / f"{step}.ipynb"
     (run.folder / "steps" / f"{step}.json").unlink(missing_ok=True)
-    ended, reason = _execute(notebooks / f"{step}.ipynb", target, injected, kernel, timeout_s, lambda line: say(f"{run.name} {line}"))
+    ended, reason = _execute(
+        notebooks / f"{step}.ipynb", target, injected, kernel, timeout_s, lambda line: say(f"{run.name} {line}")
+    )
     notebook = json.loads(target.read_bytes()) if target.exists() else None
     error = _verdict(run, step, notebook, ended, reason)
     records = {}
@@ -286,13 +335,26 @@ def _run_step(
         records[step] = record
     if error is not None:
         (run.folder / "steps" / f"{step}.json").unlink(missing_ok=True)
-        status = "kernel_died" if isinstance(error, Died) else "stopped" if error.exit_code == BudgetReached.exit_code else "failed"
-        receipts.write_receipt(run.folder, run.params, run.identity, status=status, reason=f"{step}: {str(error)[:1000]}")
+        status = (
+            "kernel_died"
+            if isinstance(error, Died)
+            else "stopped"
+            if error.exit_code == BudgetReached.exit_code
+            else "failed"
+        )
+        receipts.write_receipt(
+            run.folder, run.params, run.identity, status=status, reason=f"{step}: {str(error)[:1000]}"
+        )
         raise error
     last = step == track_module(run.params.track).STEPS[-1]
     receipts.write_receipt(
-        run.folder, run.params, run.identity, exits={step: 0}, notebooks=records,
-        status=None if last else "running", reason=None if last else f"step {step} has ended",
+        run.folder,
+        run.params,
+        run.identity,
+        exits={step: 0},
+        notebooks=records,
+        status=None if last else "running",
+        reason=None if last else f"step {step} has ended",
     )
     if last and os.environ.get("KIOKULAB_SIGNING_KEY"):
         receipts.sign(run.folder, os.environ["KIOKULAB_SIGNING_KEY"])
@@ -300,7 +362,12 @@ def _run_step(
 
 
 def _execute(
-    source: Path, target: Path, parameters: dict[str, Any], kernel: Any, timeout_s: float, progress: Callable[[str], None]
+    source: Path,
+    target: Path,
+    parameters: dict[str, Any],
+    kernel: Any,
+    timeout_s: float,
+    progress: Callable[[str], None],
 ) -> tuple[BaseException | None, str | None]:
     """papermill in a thread of its own, watched. Gives (what it raised, why the kernel had to be given up), both None when
     papermill is content, which alone says nothing."""
@@ -313,7 +380,13 @@ def _execute(
     def work() -> None:
         try:
             papermill.execute_notebook(
-                str(source), str(target), parameters=parameters, engine_name=ENGINE, kernel_name="python3", progress_bar=False, kernel=kernel
+                str(source),
+                str(target),
+                parameters=parameters,
+                engine_name=ENGINE,
+                kernel_name="python3",
+                progress_bar=False,
+                kernel=kernel,
             )
             box.append(None)
         except BaseException as error:
@@ -341,7 +414,9 @@ def _execute(
     return box[0], reason
 
 
-def _verdict(run: Run, step: str, notebook: dict | None, raised: BaseException | None, reason: str | None) -> KiokuLabError | None:
+def _verdict(
+    run: Run, step: str, notebook: dict | None, raised: BaseException | None, reason: str | None
+) -> KiokuLabError | None:
     """The kit's own verdict on an executed notebook; None where the step is done."""
     where = f"{run.folder / step}.ipynb"
     ename = getattr(raised, "ename", None)
@@ -355,7 +430,9 @@ def _verdict(run: Run, step: str, notebook: dict | None, raised: BaseException |
     if raised is not None:
         kind = type(raised).__name__
         if kind == "DeadKernelError" or "kernel" in str(raised).lower():
-            return Died(f"{where}: the kernel died{_at_cell(notebook)}. Run the same command again: finished steps and units are kept")
+            return Died(
+                f"{where}: the kernel died{_at_cell(notebook)}. Run the same command again: finished steps and units are kept"
+            )
         return StepFailed(f"{where}: {kind}: {raised}")
     if notebook is None:
         return Died(f"{where}: the kernel gave no notebook")
@@ -364,7 +441,9 @@ def _verdict(run: Run, step: str, notebook: dict | None, raised: BaseException |
         return Died(f"{where}: cell {left_out[0]} was not run: the kernel ended or a cell called exit")
     proof = receipts.read_proof(run.folder, step)
     if proof is None:
-        return StepFailed(f"{where}: all cells ran, but the step left no proof: its last cell must call receipts.finish(step)")
+        return StepFailed(
+            f"{where}: all cells ran, but the step left no proof: its last cell must call receipts.finish(step)"
+        )
     for path, sha in proof.outputs.items():
         if receipts._digest_of(run.folder / path) != sha:
             return StepFailed(f"{run.folder / path}: changed after step {step} had ended")
@@ -477,7 +556,11 @@ def locked(folder: Path) -> Iterator[None]:
             file.seek(0)
             owner = file.read().split()[:1]
             file.close()
-            raise InputError(f"another command (process {owner[0] if owner else '?'}) works in this run", str(folder), "Wait for it, or end it") from None
+            raise InputError(
+                f"another command (process {owner[0] if owner else '?'}) works in this run",
+                str(folder),
+                "Wait for it, or end it",
+            ) from None
         try:
             if os.fstat(file.fileno()).st_ino == os.stat(path).st_ino:
                 break
@@ -532,7 +615,7 @@ class _Terminal:
         unit = re.match(r"(\S+ \S+) (\d+)/(\d+) ", line)
         with self.lock:
             if unit and self.live:
-                print(f"\r\x1b[K{line[: 100]}", end="", flush=True)
+                print(f"\r\x1b[K{line[:100]}", end="", flush=True)
                 return
             if unit and "FAILED" not in line and int(unit[2]) % -(-int(unit[3]) // self.units) and unit[2] != unit[3]:
                 return

@@ -43,14 +43,22 @@ def publish(folder: str | Path, published: str | Path) -> Path:
     folder = opened(folder)
     receipt = verify(folder)
     if receipt.status != "finished":
-        raise InputError(f"the run is {receipt.status}: {receipt.reason}", str(folder), "Only a finished run is published")
+        raise InputError(
+            f"the run is {receipt.status}: {receipt.reason}", str(folder), "Only a finished run is published"
+        )
     if receipt.cost.plumbing:
-        raise InputError("the run is plumbing: its system was fed by the built-in model", str(folder), "Its figures are no result")
+        raise InputError(
+            "the run is plumbing: its system was fed by the built-in model", str(folder), "Its figures are no result"
+        )
     target = Path(published) / receipt.track / receipt.edition / folder.parent.name / receipt.run
     data = _archive(folder)
     size = len(data) + sum((folder / name).stat().st_size for name in BESIDE if (folder / name).is_file())
     if size > LARGEST:
-        raise InputError(f"the run would take {size:,} bytes, and {LARGEST:,} is the most", str(folder), "Publish a smaller run of it: PERSONAS=, SIZE=, or systems one by one")
+        raise InputError(
+            f"the run would take {size:,} bytes, and {LARGEST:,} is the most",
+            str(folder),
+            "Publish a smaller run of it: PERSONAS=, SIZE=, or systems one by one",
+        )
     if target.exists():
         shutil.rmtree(target)
     write_atomic(target / ARCHIVE, data)
@@ -90,9 +98,15 @@ def opened(folder: str | Path) -> Path:
         except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
             shutil.rmtree(part, ignore_errors=True)
             if not target.is_dir():  # another process may have been first
-                raise VerificationFailed([f"{folder / ARCHIVE}: cannot be taken apart ({type(error).__name__}: {error})"]) from None
+                raise VerificationFailed(
+                    [f"{folder / ARCHIVE}: cannot be taken apart ({type(error).__name__}: {error})"]
+                ) from None
     others = [p.name for p in folder.iterdir() if p.name != ARCHIVE]
-    wrong = [name for name in others if not (target / name).is_file() or (target / name).read_bytes() != (folder / name).read_bytes()]
+    wrong = [
+        name
+        for name in others
+        if not (target / name).is_file() or (target / name).read_bytes() != (folder / name).read_bytes()
+    ]
     if wrong:
         raise VerificationFailed([f"{folder / name}: not the file that is in {ARCHIVE}" for name in sorted(wrong)])
     return target
@@ -126,13 +140,30 @@ def readme_table(published: str | Path, track: str = "kioku", *, every: bool = F
         part = found["by_route"].get("raw")
         if part is not None:
             index = part["index"]
-            value = "n/a" if index["value"] is None else f"**{index['value']:.1f}**" + ("" if index["low"] is None else f"<br>{index['low']:.1f} to {index['high']:.1f}")
-            cells = [f"{analyze.shown(n, f)}<br>{f['k']}/{f['n']}" if f["rate"] is not None else "n/a" for n in analyze.METRICS for f in [part["metrics"][n]]]
-            rows.append((-(index["value"] or 0), receipt.system, f"| {_cell(receipt.system)} | {value} | " + " | ".join(cells) + " |"))
+            value = (
+                "n/a"
+                if index["value"] is None
+                else f"**{index['value']:.1f}**"
+                + ("" if index["low"] is None else f"<br>{index['low']:.1f} to {index['high']:.1f}")
+            )
+            cells = [
+                f"{analyze.shown(n, f)}<br>{f['k']}/{f['n']}" if f["rate"] is not None else "n/a"
+                for n in analyze.METRICS
+                for f in [part["metrics"][n]]
+            ]
+            rows.append(
+                (
+                    -(index["value"] or 0),
+                    receipt.system,
+                    f"| {_cell(receipt.system)} | {value} | " + " | ".join(cells) + " |",
+                )
+            )
     if not rows:
         return ""
     heads = ["System", "Index", *[analyze.TITLES[n] for n in analyze.METRICS]]
-    return "\n".join(["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1), *[text for *_, text in sorted(rows)]])
+    return "\n".join(
+        ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1), *[text for *_, text in sorted(rows)]]
+    )
 
 
 def _default(receipt: Receipt) -> bool:
@@ -166,7 +197,9 @@ def build(published: str | Path, out: str | Path) -> list[str]:
     published, out = Path(published), Path(out)
     folders = published_runs(published)
     if not folders:
-        raise InputError("nothing is published yet", str(published), "make publish RUN=outputs/kioku/v0.1/vector/<run-id>")
+        raise InputError(
+            "nothing is published yet", str(published), "make publish RUN=outputs/kioku/v0.1/vector/<run-id>"
+        )
     if out.exists() and any(out.iterdir()) and not (out / "index.html").is_file():
         raise InputError("the folder holds something that is not a site", str(out), "Move it away first")
     shutil.rmtree(out, ignore_errors=True)
@@ -181,17 +214,32 @@ class _Site:
     def __init__(self, out: Path):
         self.out, self.pages = out, []
 
-    def page(self, path: str, title: str, body: str, *, lead: str = "", trail: Sequence[tuple[str, str | None]] = ()) -> None:
+    def page(
+        self, path: str, title: str, body: str, *, lead: str = "", trail: Sequence[tuple[str, str | None]] = ()
+    ) -> None:
         from kiokulab import page as shared
 
-        extra = (shared.HERE / "case.css").read_text(encoding="utf-8") + (shared.HERE / "site.css").read_text(encoding="utf-8")
-        text = environment().get_template("site.html").render(title=plain(title, 200), body=body, lead=lead, trail=trail, css=compare.css() + extra)
+        extra = (shared.HERE / "case.css").read_text(encoding="utf-8") + (shared.HERE / "site.css").read_text(
+            encoding="utf-8"
+        )
+        text = (
+            environment()
+            .get_template("site.html")
+            .render(title=plain(title, 200), body=body, lead=lead, trail=trail, css=compare.css() + extra)
+        )
         write_atomic(self.out / path, text)
         self.pages.append(path)
 
     def make(self, published: Path, folders: Sequence[Path]) -> None:
         runs = [(folder, read_receipt(folder)) for folder in folders]
-        runs.sort(key=lambda pair: (compare.TRACKS.index(pair[1].track) if pair[1].track in compare.TRACKS else 9, pair[1].edition, pair[1].system, pair[1].run))
+        runs.sort(
+            key=lambda pair: (
+                compare.TRACKS.index(pair[1].track) if pair[1].track in compare.TRACKS else 9,
+                pair[1].edition,
+                pair[1].system,
+                pair[1].run,
+            )
+        )
         found = compare.compare(published)
         for folder, receipt in runs:
             self.run(folder, receipt)
@@ -207,27 +255,57 @@ class _Site:
         parts = []
         for track in dict.fromkeys(r.track for _, r in runs):
             tables = [t for t in found["tables"] if t["track"] == track]
-            parts.append(f'<h2><a href="{track}.html">{compare.escaped(track)}</a></h2><p>{compare.escaped(compare.question(track))}</p>')
-            parts += [("" if len(tables) == 1 else f"<h3>{compare.escaped(t['title'])}</h3>") + compare.part("bars", table=t) for t in tables]
-        parts.append("<h2>All published runs</h2><ul class='cols'>" + "".join(
-            f'<li><a href="{_run_path(r)}/index.html">{compare.escaped(r.system)}</a> <small>{compare.escaped(f"{r.track} {r.edition} {r.run[:6]}")}</small></li>' for _, r in runs) + "</ul>")
-        parts.append("<h2>How to read this</h2><p>Every figure stands with how many of how many and its 95 % interval. A figure of a table is a link: to the list of what it counted, "
-                     "from there to one case, with its verdict and why, what is stored, what was said and what is true; and from there to the whole conversation. "
-                     "Every run here can be checked again from its files alone: <code>make verify RUN=outputs/published/…</code>.</p>")
-        self.page("index.html", "Kioku Lab: published runs", "".join(parts), lead="Which memory systems remember, replace and forget as they should. Point at a bar, or reach it with the tab key, to see its parts.")
+            parts.append(
+                f'<h2><a href="{track}.html">{compare.escaped(track)}</a></h2><p>{compare.escaped(compare.question(track))}</p>'
+            )
+            parts += [
+                ("" if len(tables) == 1 else f"<h3>{compare.escaped(t['title'])}</h3>") + compare.part("bars", table=t)
+                for t in tables
+            ]
+        parts.append(
+            "<h2>All published runs</h2><ul class='cols'>"
+            + "".join(
+                f'<li><a href="{_run_path(r)}/index.html">{compare.escaped(r.system)}</a> <small>{compare.escaped(f"{r.track} {r.edition} {r.run[:6]}")}</small></li>'
+                for _, r in runs
+            )
+            + "</ul>"
+        )
+        parts.append(
+            "<h2>How to read this</h2><p>Every figure stands with how many of how many and its 95 % interval. A figure of a table is a link: to the list of what it counted, "
+            "from there to one case, with its verdict and why, what is stored, what was said and what is true; and from there to the whole conversation. "
+            "Every run here can be checked again from its files alone: <code>make verify RUN=outputs/published/…</code>.</p>"
+        )
+        self.page(
+            "index.html",
+            "Kioku Lab: published runs",
+            "".join(parts),
+            lead="Which memory systems remember, replace and forget as they should. Point at a bar, or reach it with the tab key, to see its parts.",
+        )
 
     def track(self, track: str, found: Mapping[str, Any]) -> None:
         tables = [t for t in found["tables"] if t["track"] == track]
         out = [row for row in found["left_out"] if row["run"].startswith(track + "/")]
-        body = "".join(f"<h2>{compare.escaped(t['title'])}</h2>{compare.table_html(t, _link('', t['route']))}{self.picture(t)}" for t in tables)
-        self.page(f"{track}.html", f"{track}: all published runs", body + ("<h2>Left out</h2>" + compare.part("left_out", left_out=out) if out else ""),
-                  lead=compare.question(track), trail=[("Kioku Lab", "index.html"), (track, None)])
+        body = "".join(
+            f"<h2>{compare.escaped(t['title'])}</h2>{compare.table_html(t, _link('', t['route']))}{self.picture(t)}"
+            for t in tables
+        )
+        self.page(
+            f"{track}.html",
+            f"{track}: all published runs",
+            body + ("<h2>Left out</h2>" + compare.part("left_out", left_out=out) if out else ""),
+            lead=compare.question(track),
+            trail=[("Kioku Lab", "index.html"), (track, None)],
+        )
 
     @staticmethod
     def picture(table: Mapping[str, Any]) -> str:
         from kiokulab.page import image
 
-        return "" if table["refused"] else f"<figure>{image(compare.picture(table), compare.alt(table))}<figcaption>The same as a picture, for print.</figcaption></figure>"
+        return (
+            ""
+            if table["refused"]
+            else f"<figure>{image(compare.picture(table), compare.alt(table))}<figcaption>The same as a picture, for print.</figcaption></figure>"
+        )
 
     def system(self, track: str, system: str, receipts: Sequence[Receipt], found: Mapping[str, Any]) -> None:
         parts = []
@@ -236,40 +314,110 @@ class _Site:
             up, place = "../", _run_path(r)
             name = f"{r.track}/{r.edition}/{r.system}/{r.run}"
             mine = [(t, row) for t in found["tables"] for row in t["rows"] if row["run"] == name]
-            parts.append(f'<h2><a href="{up}{place}/index.html">{compare.escaped(f"{r.edition}, run {r.run}")}</a></h2>')
+            parts.append(
+                f'<h2><a href="{up}{place}/index.html">{compare.escaped(f"{r.edition}, run {r.run}")}</a></h2>'
+            )
             for t, row in mine:
                 if not t["refused"]:
-                    parts.append(compare.part("leaderboard", table={**t, "rows": [row], "groups": []}, link=_link(up, t["route"])))
-            parts += [f"<p>Left out of the tables: {compare.escaped(row['reason'])}</p>" for row in found["left_out"] if row["run"] == name]
+                    parts.append(
+                        compare.part(
+                            "leaderboard", table={**t, "rows": [row], "groups": []}, link=_link(up, t["route"])
+                        )
+                    )
+            parts += [
+                f"<p>Left out of the tables: {compare.escaped(row['reason'])}</p>"
+                for row in found["left_out"]
+                if row["run"] == name
+            ]
         if note:
             import mistune
 
             from kiokulab.notebooks import clean
 
-            parts.append(f"<h2>Note of its adapter</h2>{clean(str(mistune.create_markdown(escape=True, plugins=['table'])(note)))}")
-        self.page(f"{track}/{_slug(system)}.html", f"{system} on {track}", "".join(parts), trail=[("Kioku Lab", "../index.html"), (track, f"../{track}.html"), (system, None)])
+            parts.append(
+                f"<h2>Note of its adapter</h2>{clean(str(mistune.create_markdown(escape=True, plugins=['table'])(note)))}"
+            )
+        self.page(
+            f"{track}/{_slug(system)}.html",
+            f"{system} on {track}",
+            "".join(parts),
+            trail=[("Kioku Lab", "../index.html"), (track, f"../{track}.html"), (system, None)],
+        )
 
     def run(self, folder: Path, receipt: Receipt) -> None:
         place, up = _run_path(receipt), "../../"
-        trail = [("Kioku Lab", f"{up}index.html"), (receipt.track, f"{up}{receipt.track}.html"), (receipt.system, f"{up}{receipt.track}/{_slug(receipt.system)}.html")]
+        trail = [
+            ("Kioku Lab", f"{up}index.html"),
+            (receipt.track, f"{up}{receipt.track}.html"),
+            (receipt.system, f"{up}{receipt.track}/{_slug(receipt.system)}.html"),
+        ]
         notebooks = self.notebooks(folder, receipt, place, trail)
         by_route = self.cases(folder, receipt, place, trail)
-        facts = [("System", f"{receipt.system} {(receipt.versions.system if receipt.versions else {}).get('version') or ''}"), ("Edition", f"{receipt.edition}, sha256 {receipt.edition_digest}"),
-                 *_reviewed(receipt),
-                 ("Status", receipt.status + (f": {receipt.reason}" if receipt.reason else "")), ("Parameters", _listed(receipt.parameters)),
-                 ("Judge", _listed({k: v for k, v in (receipt.judge or {}).items() if k != "measured"}) or "none: arithmetic over known keys"),
-                 ("Kit", f"{receipt.versions.kit}, commit {receipt.versions.git_commit}{' with changes' if receipt.versions.git_dirty else ''}, Python {receipt.versions.python}" if receipt.versions else ""),
-                 ("Cost", f"{receipt.cost.calls} model calls, billed {receipt.cost.billed_usd}; {receipt.cost.note}"), ("Seal", receipt.seal)]
-        body = "<dl>" + "".join(f"<dt>{compare.escaped(n)}</dt><dd>{compare.escaped(plain(v, 1500))}</dd>" for n, v in facts) + "</dl>"
+        facts = [
+            (
+                "System",
+                f"{receipt.system} {(receipt.versions.system if receipt.versions else {}).get('version') or ''}",
+            ),
+            ("Edition", f"{receipt.edition}, sha256 {receipt.edition_digest}"),
+            *_reviewed(receipt),
+            ("Status", receipt.status + (f": {receipt.reason}" if receipt.reason else "")),
+            ("Parameters", _listed(receipt.parameters)),
+            (
+                "Judge",
+                _listed({k: v for k, v in (receipt.judge or {}).items() if k != "measured"})
+                or "none: arithmetic over known keys",
+            ),
+            (
+                "Kit",
+                f"{receipt.versions.kit}, commit {receipt.versions.git_commit}{' with changes' if receipt.versions.git_dirty else ''}, Python {receipt.versions.python}"
+                if receipt.versions
+                else "",
+            ),
+            ("Cost", f"{receipt.cost.calls} model calls, billed {receipt.cost.billed_usd}; {receipt.cost.note}"),
+            ("Seal", receipt.seal),
+        ]
+        body = (
+            "<dl>"
+            + "".join(f"<dt>{compare.escaped(n)}</dt><dd>{compare.escaped(plain(v, 1500))}</dd>" for n, v in facts)
+            + "</dl>"
+        )
         body += "<h2>What each figure counted</h2>"
         for route, lists in by_route.items():
-            body += f"<h3>Route {compare.escaped(route)}, {compare.escaped(compare.ROUTES.get(route, route))}</h3>" if route else ""
-            body += "<ul class='cols'>" + "".join(f'<li><a href="{href}">{compare.escaped(name)}</a> <small style="display:inline">{compare.escaped(said)}</small></li>' for name, href, said in lists) + "</ul>"
-        body += "<h2>The executed notebooks</h2><ul>" + "".join(f'<li><a href="{name}.html">{compare.escaped(name)}</a></li>' for name in notebooks) + "</ul>"
-        rows = [{"step": s.step, "proof": s.digest[:16], "seconds": f"{s.seconds:.1f}", "wrote": ", ".join(f"{p} {sha[:8]}" for p, sha in s.outputs.items() if "/" not in p)} for s in receipt.steps]
+            body += (
+                f"<h3>Route {compare.escaped(route)}, {compare.escaped(compare.ROUTES.get(route, route))}</h3>"
+                if route
+                else ""
+            )
+            body += (
+                "<ul class='cols'>"
+                + "".join(
+                    f'<li><a href="{href}">{compare.escaped(name)}</a> <small style="display:inline">{compare.escaped(said)}</small></li>'
+                    for name, href, said in lists
+                )
+                + "</ul>"
+            )
+        body += (
+            "<h2>The executed notebooks</h2><ul>"
+            + "".join(f'<li><a href="{name}.html">{compare.escaped(name)}</a></li>' for name in notebooks)
+            + "</ul>"
+        )
+        rows = [
+            {
+                "step": s.step,
+                "proof": s.digest[:16],
+                "seconds": f"{s.seconds:.1f}",
+                "wrote": ", ".join(f"{p} {sha[:8]}" for p, sha in s.outputs.items() if "/" not in p),
+            }
+            for s in receipt.steps
+        ]
         from kiokulab.page import table
 
-        self.page(f"{place}/index.html", f"{receipt.system}, run {receipt.run}", body + "<h2>Steps</h2>" + table(rows, 400), trail=[*trail, (receipt.run, None)])
+        self.page(
+            f"{place}/index.html",
+            f"{receipt.system}, run {receipt.run}",
+            body + "<h2>Steps</h2>" + table(rows, 400),
+            trail=[*trail, (receipt.run, None)],
+        )
 
     def notebooks(self, folder: Path, receipt: Receipt, place: str, trail: Sequence) -> list[str]:
         from kiokulab.notebooks import to_html
@@ -278,11 +426,18 @@ class _Site:
         for step in receipt.steps:
             path = folder / f"{step.step}.ipynb"
             if path.is_file():
-                self.page(f"{place}/{step.step}.html", f"{receipt.system}: {step.step}", to_html(json.loads(path.read_bytes())), trail=[*trail, (receipt.run, "index.html"), (step.step, None)])
+                self.page(
+                    f"{place}/{step.step}.html",
+                    f"{receipt.system}: {step.step}",
+                    to_html(json.loads(path.read_bytes())),
+                    trail=[*trail, (receipt.run, "index.html"), (step.step, None)],
+                )
                 made.append(step.step)
         return made
 
-    def cases(self, folder: Path, receipt: Receipt, place: str, trail: Sequence) -> dict[str, list[tuple[str, str, str]]]:
+    def cases(
+        self, folder: Path, receipt: Receipt, place: str, trail: Sequence
+    ) -> dict[str, list[tuple[str, str, str]]]:
         """A page a route and metric with what it counted, and (kioku) a page a route and persona with every case, and one with the
         conversation and the ledger. Returns {route: [(metric, page, figure)]}."""
         from kiokulab.explore import KINDS, Explorer
@@ -294,20 +449,43 @@ class _Site:
         found: dict[str, list[tuple[str, str, str]]] = {}
         for route in whole.routes:
             x, lists, end = whole.at(route), found.setdefault(route, []), _suffix(route)
-            for metric in dict.fromkeys([*(KINDS if kioku else ()), *x.metrics]):  # what counted nothing has a page that says so
+            # what counted nothing has a page that says so
+            for metric in dict.fromkeys([*(KINDS if kioku else ()), *x.metrics]):
                 rows, kinds = x.items(metric, "everything"), x.kinds(metric)
                 rows = sorted(rows, key=lambda r: (r["good"] is True, r["good"] is None))[:600]
-                body = template.items(rows=rows, kinds=kinds, all=len(x.items(metric, "everything")), kioku=kioku, end=end)
+                body = template.items(
+                    rows=rows, kinds=kinds, all=len(x.items(metric, "everything")), kioku=kioku, end=end
+                )
                 name, f = metric.replace("_", " "), x.figure(metric)
-                self.page(f"{place}/{_slug(metric)}{end}.html", f"{receipt.system}: {name}{_on(route)}", str(body), trail=[*here, (name, None)])
-                lists.append((name, f"{_slug(metric)}{end}.html", f"{f['k']} of {f['n']}" + (f", {f['not_judged']} not judged" if f["not_judged"] else "")))
+                self.page(
+                    f"{place}/{_slug(metric)}{end}.html",
+                    f"{receipt.system}: {name}{_on(route)}",
+                    str(body),
+                    trail=[*here, (name, None)],
+                )
+                lists.append(
+                    (
+                        name,
+                        f"{_slug(metric)}{end}.html",
+                        f"{f['k']} of {f['n']}" + (f", {f['not_judged']} not judged" if f["not_judged"] else ""),
+                    )
+                )
             if kioku:
                 for person in x.personas.values():
                     self.persona(x, person, place, here, receipt)
         for person in whole.personas.values() if kioku else ():
             if f"{person.id}/{whole.route}" in whole.units:
-                ledger = str(template.ledger(person=person, sessions=_sessions(whole, person), page=f"{person.id}{_suffix(whole.route)}.html"))
-                self.page(f"{place}/{person.id}-ledger.html", f"{person.id}: ledger and conversation", ledger, trail=[*here, (person.id, f"{person.id}{_suffix(whole.route)}.html"), ("ledger", None)])
+                ledger = str(
+                    template.ledger(
+                        person=person, sessions=_sessions(whole, person), page=f"{person.id}{_suffix(whole.route)}.html"
+                    )
+                )
+                self.page(
+                    f"{place}/{person.id}-ledger.html",
+                    f"{person.id}: ledger and conversation",
+                    ledger,
+                    trail=[*here, (person.id, f"{person.id}{_suffix(whole.route)}.html"), ("ledger", None)],
+                )
         return found
 
     def persona(self, x: Any, person: Any, place: str, here: Sequence, receipt: Receipt) -> None:
@@ -321,15 +499,41 @@ class _Site:
             return f"{person.id}-ledger.html#{'u' if kind == 'utterance' else 'f'}-{key}"
 
         cases = [(f, x.of_fact(unit, f.id)) for f in person.facts]
-        others = [(route, f"{person.id}{_suffix(route)}.html") for route in x.routes if route != x.route and f"{person.id}/{route}" in x.units]
-        body = str(environment().get_template("lists.html").make_module({}).facts(
-            facts=[(f, items, case_html(x, min(items, key=lambda i: i["good"] is not False)["id"], link)) for f, items in cases if items], person=person, route=x.route, others=others))
-        self.page(f"{place}/{person.id}{end}.html", f"{receipt.system}: {person.id}, fact by fact{_on(x.route)}", body, trail=[*here, (person.id, None)])
+        others = [
+            (route, f"{person.id}{_suffix(route)}.html")
+            for route in x.routes
+            if route != x.route and f"{person.id}/{route}" in x.units
+        ]
+        body = str(
+            environment()
+            .get_template("lists.html")
+            .make_module({})
+            .facts(
+                facts=[
+                    (f, items, case_html(x, min(items, key=lambda i: i["good"] is not False)["id"], link))
+                    for f, items in cases
+                    if items
+                ],
+                person=person,
+                route=x.route,
+                others=others,
+            )
+        )
+        self.page(
+            f"{place}/{person.id}{end}.html",
+            f"{receipt.system}: {person.id}, fact by fact{_on(x.route)}",
+            body,
+            trail=[*here, (person.id, None)],
+        )
 
 
 def _listed(values: Mapping[str, Any]) -> str:
     """'edition v0.1, k 30, ...': what is empty is left out."""
-    return ", ".join(f"{name.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}" for name, value in values.items() if value not in ("", None, [], {}))
+    return ", ".join(
+        f"{name.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in values.items()
+        if value not in ("", None, [], {})
+    )
 
 
 def _suffix(route: str) -> str:
@@ -349,7 +553,14 @@ def _reviewed(receipt: Receipt) -> list[tuple[str, str]]:
         return []
     try:
         reviews = review.Reviews(receipt.edition)
-        return [("Reviewed by people", review.said(receipt.edition) if reviews.digest == receipt.edition_digest else "not known: the edition that lies here is another one")]
+        return [
+            (
+                "Reviewed by people",
+                review.said(receipt.edition)
+                if reviews.digest == receipt.edition_digest
+                else "not known: the edition that lies here is another one",
+            )
+        ]
     except InputError as error:
         return [("Reviewed by people", f"not known ({error.what})")]
 
@@ -361,7 +572,11 @@ def _sessions(x: Any, person: Any) -> list[tuple[str, str, list[dict]]]:
 
 def _case_href(item: Mapping[str, Any]) -> str | None:
     """Where a kioku item's case is: its persona's page of its route, at its fact; a noise or language item has its own block in the list."""
-    return f"{item['persona']}{_suffix(item['unit'].partition('/')[2])}.html#{item['fact']}" if item["metric"] not in ("noise", "language_mismatch") else None
+    return (
+        f"{item['persona']}{_suffix(item['unit'].partition('/')[2])}.html#{item['fact']}"
+        if item["metric"] not in ("noise", "language_mismatch")
+        else None
+    )
 
 
 def _run_path(receipt: Receipt) -> str:
@@ -380,7 +595,13 @@ def _link(up: str, route: str) -> Callable[[Mapping[str, Any], str | None], str 
         place = f"{up}runs/{track}-{_slug(edition)}-{_slug(system)}-{run}"
         if name is None:
             return f"{place}/index.html"
-        sums = {"compression", "success", "overall", "abstention"}  # of characters, or of all lists together: the run's page has them
+        # of characters, or of all lists together: the run's page has them
+        sums = {
+            "compression",
+            "success",
+            "overall",
+            "abstention",
+        }
         return f"{place}/{'index' if name in sums else _slug(name) + _suffix(route)}.html"
 
     return link

@@ -114,8 +114,13 @@ def resamplable(strata: Sequence[Hashable]) -> bool:
 
 
 def bootstrap(
-    statistic: Statistic, clusters: int, *, strata: Sequence[Hashable] | None = None, seed: int = 1,
-    resamples: int = 2000, level: float = LEVEL,
+    statistic: Statistic,
+    clusters: int,
+    *,
+    strata: Sequence[Hashable] | None = None,
+    seed: int = 1,
+    resamples: int = 2000,
+    level: float = LEVEL,
 ) -> Interval:
     """Interval of any statistic by resampling clusters.
 
@@ -260,8 +265,16 @@ def permutation(first: Sequence[float], second: Sequence[float], seed: int = 1, 
     def difference(x, y, axis):
         return np.mean(x - y, axis=axis)
 
-    return float(permutation_test((a, b), difference, permutation_type="samples", vectorized=True, n_resamples=resamples,
-                                  rng=np.random.default_rng(seed)).pvalue)
+    return float(
+        permutation_test(
+            (a, b),
+            difference,
+            permutation_type="samples",
+            vectorized=True,
+            n_resamples=resamples,
+            rng=np.random.default_rng(seed),
+        ).pvalue
+    )
 
 
 def ranks(draws: np.ndarray) -> dict[str, np.ndarray]:

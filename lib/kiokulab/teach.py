@@ -26,7 +26,15 @@ LEDGER = {  # lesson 1's own small world: what is true, what was true, what is t
     "job": {"now": "I work at the harbour office", "before": "I work at the library", "forget": False},
     "ex": {"now": "Sam's new address is 4 Mill Lane", "before": None, "forget": True},
 }
-STORE = ["My dog is called Biscuit.", "I swim at 6:00.", "I swim at 6:30.", "I work at the library.", "Sam's new address is 4 Mill Lane.", "What a rainy week!", "Thanks, that helps."]
+STORE = [
+    "My dog is called Biscuit.",
+    "I swim at 6:00.",
+    "I swim at 6:30.",
+    "I work at the library.",
+    "Sam's new address is 4 Mill Lane.",
+    "What a rainy week!",
+    "Thanks, that helps.",
+]
 
 
 # --- checks -------------------------------------------------------------------------------------------------------
@@ -34,7 +42,12 @@ STORE = ["My dog is called Biscuit.", "I swim at 6:00.", "I swim at 6:30.", "I w
 
 def near(right: float, slack: float = 0.0051) -> Callable[[Any], bool]:
     """Whether an answer is a number within `slack` of the right one (answers are rounded by hand)."""
-    return lambda answer: isinstance(answer, (int, float)) and not isinstance(answer, bool) and math.isfinite(answer) and abs(answer - right) <= slack
+    return lambda answer: (
+        isinstance(answer, (int, float))
+        and not isinstance(answer, bool)
+        and math.isfinite(answer)
+        and abs(answer - right) <= slack
+    )
 
 
 def _holds(text: str) -> bool:
@@ -66,14 +79,24 @@ MEM0 = {"remember": 0.963, "replace": 0.0, "forget": 0.0, "tidy": 0.55}  # Kioku
 
 def _function(answer: Any, tries: Any) -> bool:
     """Whether `answer` is a function that gives the right value for every (arguments, value)."""
-    return callable(answer) and all(near(value, 0.0006 * max(1, abs(value)))(answer(*arguments)) for arguments, value in tries)
+    return callable(answer) and all(
+        near(value, 0.0006 * max(1, abs(value)))(answer(*arguments)) for arguments, value in tries
+    )
 
 
 def _wilson(answer: Any) -> bool:
     from kiokulab import stats
 
-    return _function(lambda k, n: answer(k, n)[0], [((k, n), stats.wilson(k, n).low) for k, n in ((25, 30), (1, 9), (17, 40))]) and _function(
-        lambda k, n: answer(k, n)[1], [((k, n), stats.wilson(k, n).high) for k, n in ((25, 30), (1, 9), (17, 40))]) if callable(answer) else False
+    return (
+        _function(
+            lambda k, n: answer(k, n)[0], [((k, n), stats.wilson(k, n).low) for k, n in ((25, 30), (1, 9), (17, 40))]
+        )
+        and _function(
+            lambda k, n: answer(k, n)[1], [((k, n), stats.wilson(k, n).high) for k, n in ((25, 30), (1, 9), (17, 40))]
+        )
+        if callable(answer)
+        else False
+    )
 
 
 def _kappa(answer: Any) -> bool:
@@ -105,29 +128,70 @@ def _memory(answer: Any) -> bool:
         made = answer()
         made.open("check", place)
         for n, text in enumerate(("My dog is called Biscuit.", "My swim is at 6:00.", "My swim is at 6:30.")):
-            made.ingest(Utterance(f"u{n}", "2025-01-01T00:00:00+00:00", Turn("user", text)), "2025-01-01T00:00:00+00:00")
+            made.ingest(
+                Utterance(f"u{n}", "2025-01-01T00:00:00+00:00", Turn("user", text)), "2025-01-01T00:00:00+00:00"
+            )
         kept = " ".join(m.text for m in made.dump())
         found = made.search("When is my swim?", 1)
         return "Biscuit" in kept and "6:30" in kept and "6:00" not in kept and "6:30" in found.hits[0].text
 
 
 CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "1.1": (lambda a: near(_recall())(a), "of the facts that are true at the end and not to be forgotten, in how many is the current version stored?"),
-    "1.2": (lambda a: near(_old_kept())(a), "of the facts that changed, in how many can the older version still be read?"),
+    "1.1": (
+        lambda a: near(_recall())(a),
+        "of the facts that are true at the end and not to be forgotten, in how many is the current version stored?",
+    ),
+    "1.2": (
+        lambda a: near(_old_kept())(a),
+        "of the facts that changed, in how many can the older version still be read?",
+    ),
     "1.3": (lambda a: near(_noise())(a), "which of the stored sentences state no fact of the ledger, old or new?"),
-    "2.1": (lambda a: _function(a, [((p, f), _index(p, f)) for p in (EMPTY, MEM0) for f in (0.001, 0.01, 0.05)]), "100 times the fourth root of the product of the pillars, each raised to at least the floor"),
-    "2.2": (lambda a: near(_index(EMPTY), 0.06)(a), "an empty store forgets everything, keeps nothing old and is perfectly tidy"),
-    "2.3": (lambda a: isinstance(a, (list, tuple)) and len(a) == 3 and all(near(_index(MEM0, f), 0.06)(x) for x, f in zip(a, (0.001, 0.01, 0.05))), "the same pillars under three floors"),
+    "2.1": (
+        lambda a: _function(a, [((p, f), _index(p, f)) for p in (EMPTY, MEM0) for f in (0.001, 0.01, 0.05)]),
+        "100 times the fourth root of the product of the pillars, each raised to at least the floor",
+    ),
+    "2.2": (
+        lambda a: near(_index(EMPTY), 0.06)(a),
+        "an empty store forgets everything, keeps nothing old and is perfectly tidy",
+    ),
+    "2.3": (
+        lambda a: (
+            isinstance(a, (list, tuple))
+            and len(a) == 3
+            and all(near(_index(MEM0, f), 0.06)(x) for x, f in zip(a, (0.001, 0.01, 0.05)))
+        ),
+        "the same pillars under three floors",
+    ),
     "3.1": (lambda a: _kappa(a), "(observed agreement - agreement by chance) / (1 - agreement by chance)"),
     "3.2": (lambda a: near(0.9 * 0.95 + 0.1 * 0.01, 0.0006)(a), "held and seen, plus not held and falsely seen"),
-    "3.3": (lambda a: _function(a, [((0.856, 0.05, 0.01), 0.9), ((0.5, 0.1, 0.02), (0.5 - 0.02) / (1 - 0.1 - 0.02))]), "solve observed = true * (1 - missed) + (1 - true) * false for true"),
-    "4.1": (lambda a: _wilson(a), "centre (p + z²/2n) / (1 + z²/n), half width z √(p(1-p)/n + z²/4n²) / (1 + z²/n), z = 1.959964"),
+    "3.3": (
+        lambda a: _function(a, [((0.856, 0.05, 0.01), 0.9), ((0.5, 0.1, 0.02), (0.5 - 0.02) / (1 - 0.1 - 0.02))]),
+        "solve observed = true * (1 - missed) + (1 - true) * false for true",
+    ),
+    "4.1": (
+        lambda a: _wilson(a),
+        "centre (p + z²/2n) / (1 + z²/n), half width z √(p(1-p)/n + z²/4n²) / (1 + z²/n), z = 1.959964",
+    ),
     "4.2": (lambda a: near(_mcnemar(8, 1), 0.0006)(a), "how likely are eight or more heads, or tails, of nine tosses?"),
     "4.3": (lambda a: a == _needed(), "stats.items_needed(difference, discordant)"),
-    "5.1": (lambda a: near(300, 0.5)(a), "full marks for every question whose right answer is silence, none for the others: three parts of 100 each"),
-    "5.2": (lambda a: isinstance(a, (list, tuple)) and len(a) == 2 and near(17 / 25, 0.0051)(a[0]) and near(11 / 16, 0.0051)(a[1]), "add all four axes up; then take retrieval and learning alone, where every item is asked once"),
-    "5.3": (lambda a: isinstance(a, (set, list, tuple)) and set(a) == {"states", "kind"}, "which of the fields would tell a memory what the judge will look for?"),
-    "6.1": (lambda a: _memory(a), "two sentences that begin with the same three words are about the same thing: the newer one replaces the older"),
+    "5.1": (
+        lambda a: near(300, 0.5)(a),
+        "full marks for every question whose right answer is silence, none for the others: three parts of 100 each",
+    ),
+    "5.2": (
+        lambda a: (
+            isinstance(a, (list, tuple)) and len(a) == 2 and near(17 / 25, 0.0051)(a[0]) and near(11 / 16, 0.0051)(a[1])
+        ),
+        "add all four axes up; then take retrieval and learning alone, where every item is asked once",
+    ),
+    "5.3": (
+        lambda a: isinstance(a, (set, list, tuple)) and set(a) == {"states", "kind"},
+        "which of the fields would tell a memory what the judge will look for?",
+    ),
+    "6.1": (
+        lambda a: _memory(a),
+        "two sentences that begin with the same three words are about the same thing: the newer one replaces the older",
+    ),
 }
 
 
@@ -156,7 +220,14 @@ def try_everywhere(system: str) -> list[dict[str, Any]]:
             try:
                 rows.append({"track": track, **run(system)})
             except Exception as error:  # one track's failure is that row's
-                rows.append({"track": track, "what was run": "failed", "result": f"{type(error).__name__}: {str(error)[:160]}", "of": ""})
+                rows.append(
+                    {
+                        "track": track,
+                        "what was run": "failed",
+                        "result": f"{type(error).__name__}: {str(error)[:160]}",
+                        "of": "",
+                    }
+                )
     return rows
 
 
@@ -202,12 +273,22 @@ def _try_kioku(system: str) -> dict[str, Any]:
     memories = [MemoryRow.model_validate(r) for r in read_jsonl(folder / "memories.jsonl")]
     contexts = [ContextRow.model_validate(r) for r in read_jsonl(folder / "contexts.jsonl")]
     # the judge's own measure is left out here: it takes longer than the lesson
-    rows = judge.judge_unit(person, memories, contexts, judge=make_judge("rules", embed.get(judge.JUDGE_EMBEDDER)), answerer=make_answerer("extractive", embed.get("use")),
-                            unit=f"{person.id}/raw", route="raw")
+    rows = judge.judge_unit(
+        person,
+        memories,
+        contexts,
+        judge=make_judge("rules", embed.get(judge.JUDGE_EMBEDDER)),
+        answerer=make_answerer("extractive", embed.get("use")),
+        unit=f"{person.id}/raw",
+        route="raw",
+    )
     found = analyze.metrics(rows, [person], params.model_copy(update={"bootstrap": 0}))
     m = found["metrics"]
-    return {"what was run": f"1 persona, {len(person.facts)} facts", "result": f"index {found['index']['value']:.1f}",
-            "of": f"recall {m['recall']['k']}/{m['recall']['n']}, old kept {m['old_version_kept']['k']}/{m['old_version_kept']['n']}, forget violation {m['forget_violation']['k']}/{m['forget_violation']['n']}"}
+    return {
+        "what was run": f"1 persona, {len(person.facts)} facts",
+        "result": f"index {found['index']['value']:.1f}",
+        "of": f"recall {m['recall']['k']}/{m['recall']['n']}, old kept {m['old_version_kept']['k']}/{m['old_version_kept']['n']}, forget violation {m['forget_violation']['k']}/{m['forget_violation']['n']}",
+    }
 
 
 def _try_drift(system: str) -> dict[str, Any]:
@@ -215,7 +296,11 @@ def _try_drift(system: str) -> dict[str, Any]:
 
     folder, params = _steps("drift", system, ("1-generate", "2-ingest", "3-judge"), language="en", size=20)
     found = analyze.metrics(analyze.load(folder), resamples=0)
-    return {"what was run": f"a world of 20 facts, {found['tasks']} questions", "result": f"score {found['score']:.0f}", "of": "1,000; silence scores 300"}
+    return {
+        "what was run": f"a world of 20 facts, {found['tasks']} questions",
+        "result": f"score {found['score']:.0f}",
+        "of": "1,000; silence scores 300",
+    }
 
 
 def _try_emem(system: str) -> dict[str, Any]:
@@ -223,7 +308,11 @@ def _try_emem(system: str) -> dict[str, Any]:
 
     folder, params = _steps("emem", system, ("1-generate", "2-ingest", "3-judge"))
     unique = analyze.load(folder, params)[2]["unique"]
-    return {"what was run": "the edition's items, behind a bridge", "result": f"{unique['k']}/{unique['n']} right", "of": "each item once"}
+    return {
+        "what was run": "the edition's items, behind a bridge",
+        "result": f"{unique['k']}/{unique['n']} right",
+        "of": "each item once",
+    }
 
 
 def _try_verdict(system: str) -> dict[str, Any]:
@@ -231,7 +320,11 @@ def _try_verdict(system: str) -> dict[str, Any]:
 
     folder, params = _steps("verdict", system, ("1-generate", "2-ingest", "3-judge"), questions=6)
     found = analyze.load(folder)[1]["accuracy"]["overall"]
-    return {"what was run": "6 questions", "result": f"{found['k']}/{found['n']} right", "of": "questions, read by the extractive reader"}
+    return {
+        "what was run": "6 questions",
+        "result": f"{found['k']}/{found['n']} right",
+        "of": "questions, read by the extractive reader",
+    }
 
 
 # --- make teach ---------------------------------------------------------------------------------------------------
@@ -248,7 +341,10 @@ def results(notebook: Mapping[str, Any]) -> dict[str, bool]:
     """Check -> whether it passed, from an executed notebook's printed lines."""
     from kiokulab.receipts import output_text
 
-    return {name: said == "right" for name, said in re.findall(r"^check ([\d.]+): (right|not yet)", output_text(dict(notebook)), re.M)}
+    return {
+        name: said == "right"
+        for name, said in re.findall(r"^check ([\d.]+): (right|not yet)", output_text(dict(notebook)), re.M)
+    }
 
 
 def faults(lesson: Path, out: Path) -> list[str]:
@@ -269,7 +365,9 @@ def faults(lesson: Path, out: Path) -> list[str]:
     found += [f"check {name} fails on its own solution" for name, right in solved.items() if not right]
     for name, checks in (("lesson", set(unfilled)), ("solutions", set(solved))):
         if checks != expected:
-            found.append(f"the {name} has the checks {', '.join(sorted(checks)) or 'none'}, not {', '.join(sorted(expected))}")
+            found.append(
+                f"the {name} has the checks {', '.join(sorted(checks)) or 'none'}, not {', '.join(sorted(expected))}"
+            )
     return found
 
 
@@ -282,7 +380,10 @@ def main() -> int:
         started = time.monotonic()
         found = faults(lesson, outputs_root() / "teach")
         wrong += bool(found)
-        print(f"{'BAD' if found else 'ok '} {lesson.stem:<28} {time.monotonic() - started:5.1f} s with its solutions", flush=True)
+        print(
+            f"{'BAD' if found else 'ok '} {lesson.stem:<28} {time.monotonic() - started:5.1f} s with its solutions",
+            flush=True,
+        )
         for fault in found:
             print(f"      {fault}", file=sys.stderr)
     return 1 if wrong else 0

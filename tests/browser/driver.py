@@ -70,11 +70,27 @@ class Browser:
 
     def hover(self, element):
         move = {"type": "pointerMove", "duration": 0, "origin": {ELEMENT: element}, "x": 0, "y": 0}
-        self.call("POST", "/actions", {"actions": [{"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": [move]}]})
+        self.call(
+            "POST",
+            "/actions",
+            {
+                "actions": [
+                    {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": [move]}
+                ]
+            },
+        )
 
     def away(self):
         move = {"type": "pointerMove", "duration": 0, "origin": "viewport", "x": 1, "y": 1}
-        self.call("POST", "/actions", {"actions": [{"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": [move]}]})
+        self.call(
+            "POST",
+            "/actions",
+            {
+                "actions": [
+                    {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": [move]}
+                ]
+            },
+        )
 
     def press(self, *keys):
         steps = [{"type": kind, "value": KEYS.get(key, key)} for key in keys for kind in ("keyDown", "keyUp")]
@@ -89,7 +105,11 @@ class Browser:
 
     def console(self):
         """Messages of the console that are warnings or worse, since the last call."""
-        return [row["message"] for row in self.call("POST", "/se/log", {"type": "browser"}) if row["level"] in ("WARNING", "SEVERE")]
+        return [
+            row["message"]
+            for row in self.call("POST", "/se/log", {"type": "browser"})
+            if row["level"] in ("WARNING", "SEVERE")
+        ]
 
     def requests(self):
         """Addresses that pages asked for since the last call, but for file: and data:."""
@@ -124,7 +144,12 @@ def browser(dark=False, size=(1280, 900)):
     """A headless Chromium in a profile of its own; gone when the block is left."""
     port = free_port()
     home = tempfile.TemporaryDirectory()
-    service = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "XDG_DATA_HOME": fonts(Path(home.name))})
+    service = subprocess.Popen(
+        ["chromedriver", f"--port={port}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "XDG_DATA_HOME": fonts(Path(home.name))},
+    )
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(100):
@@ -132,14 +157,30 @@ def browser(dark=False, size=(1280, 900)):
                 if request("GET", f"{address}/status")["ready"]:
                     break
             time.sleep(0.1)
-        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={size[0]},{size[1]}", "--hide-scrollbars",
-                 "--disable-background-networking", "--disable-component-update", "--no-first-run"]
+        flags = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            f"--window-size={size[0]},{size[1]}",
+            "--hide-scrollbars",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--no-first-run",
+        ]
         options = {"args": flags, "binary": shutil.which("chromium")}
-        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        wanted = {
+            "browserName": "chrome",
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+        }
         session = request("POST", f"{address}/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
         opened = Browser(address, session)
         scheme = "dark" if dark else "light"  # a headless Chromium says that it has no mouse
-        opened.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}, {"name": "hover", "value": "hover"}])
+        opened.devtools(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}, {"name": "hover", "value": "hover"}],
+        )
         try:
             yield opened
         finally:

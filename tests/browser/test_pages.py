@@ -28,7 +28,9 @@ HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.
 def hostile(folder):
     """A finished run whose every stored text is hostile; its receipt is written anew, as if the system had stored that."""
     rows = [json.loads(line) for line in (folder / "memories.jsonl").read_bytes().splitlines()]
-    write_atomic(folder / "memories.jsonl", "".join(dumps({**row, "text": f"{row['text']} {HOSTILE}"}) + "\n" for row in rows))
+    write_atomic(
+        folder / "memories.jsonl", "".join(dumps({**row, "text": f"{row['text']} {HOSTILE}"}) + "\n" for row in rows)
+    )
     receipt = json.loads((folder / "receipt.json").read_bytes())
     for step in receipt["steps"]:
         if "memories.jsonl" in step["outputs"]:
@@ -83,7 +85,9 @@ def test_pillars_show_on_hover_and_on_the_keyboard_alone(built, light):
     for n in range(4):
         light.press("tab")
         assert [light.shown(tip) for tip in tips] == [i == n for i in range(4)]
-        said = light.script("const e = document.activeElement; return document.getElementById(e.getAttribute('aria-describedby')).textContent")
+        said = light.script(
+            "const e = document.activeElement; return document.getElementById(e.getAttribute('aria-describedby')).textContent"
+        )
         assert "Remember" in said
     light.screenshot(SHOTS / "index-keyboard.png")
     quiet(light)
@@ -92,7 +96,9 @@ def test_pillars_show_on_hover_and_on_the_keyboard_alone(built, light):
 def test_bars_are_readable_in_black_and_white(built, light):
     """Without colours the four parts still differ: each has a pattern of its own and its figure beside it."""
     light.open(f"file://{built}/index.html")
-    patterns = light.script("return ['p0','p1','p2','p3'].map(c => getComputedStyle(document.querySelector('.bar.' + c)).backgroundImage)")
+    patterns = light.script(
+        "return ['p0','p1','p2','p3'].map(c => getComputedStyle(document.querySelector('.bar.' + c)).backgroundImage)"
+    )
     assert len(set(patterns)) == 4
     light.script("document.documentElement.style.filter = 'grayscale(1)'")
     light.hover(light.all("ol.bars > li")[1])
@@ -116,11 +122,18 @@ def test_from_a_figure_to_the_ledger_in_three_clicks(built, light):
 
 def test_dark_pages_are_dark_and_all_kinds_of_page_are_quiet(built, dark):
     run = next(built.glob("runs/*store-everything*"))
-    for page in ("index.html", "kioku.html", "kioku/store-everything.html", *(f"{run.relative_to(built)}/{n}.html" for n in ("index", "recall", "noise", "en-01", "ja-01", "ja-01-ledger"))):
+    for page in (
+        "index.html",
+        "kioku.html",
+        "kioku/store-everything.html",
+        *(f"{run.relative_to(built)}/{n}.html" for n in ("index", "recall", "noise", "en-01", "ja-01", "ja-01-ledger")),
+    ):
         dark.open(f"file://{built}/{page}")
         back = dark.script("return getComputedStyle(document.querySelector('main')).backgroundColor")
         assert back == "rgb(22, 24, 27)", page
-        assert dark.script("return document.documentElement.scrollWidth <= window.innerWidth + 1"), f"{page} is wider than the window"
+        assert dark.script("return document.documentElement.scrollWidth <= window.innerWidth + 1"), (
+            f"{page} is wider than the window"
+        )
         quiet(dark)
     dark.screenshot(SHOTS / "ledger-dark.png")
 
@@ -153,7 +166,10 @@ def with_parameters(name, place, values):
     cell = next(c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", []))
     lines = "".join(cell["source"]).splitlines()
     assert {line.split(":")[0] for line in lines} >= set(values)
-    cell["source"] = "\n".join(f"{line.split(' = ')[0]} = {values[line.split(':')[0]]!r}" if line.split(":")[0] in values else line for line in lines)
+    cell["source"] = "\n".join(
+        f"{line.split(' = ')[0]} = {values[line.split(':')[0]]!r}" if line.split(":")[0] in values else line
+        for line in lines
+    )
     (place / name).write_text(json.dumps(notebook))
     return place / name
 
@@ -162,16 +178,33 @@ def with_parameters(name, place, values):
 def served(notebook, how):
     """A notebook in JupyterLab ("lab") or by Voila, opened as `make explore` opens it but for the token; yields its address."""
     place, port = notebook.parent, driver.free_port()
-    more = {"lab": ["--no-browser", f"--port={port}", "--IdentityProvider.token=", "--ServerApp.password=", "--allow-root", f"--ServerApp.root_dir={place}",
-                    "--LabApp.news_url=", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--ServerApp.disable_check_xsrf=True"],
-            "voila": ["--no-browser", f"--port={port}"]}[how]
-    disabled = place / "config" / "labconfig" / "page_config.json"  # no question about news in front of what is looked at
+    more = {
+        "lab": [
+            "--no-browser",
+            f"--port={port}",
+            "--IdentityProvider.token=",
+            "--ServerApp.password=",
+            "--allow-root",
+            f"--ServerApp.root_dir={place}",
+            "--LabApp.news_url=",
+            "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+            "--ServerApp.disable_check_xsrf=True",
+        ],
+        "voila": ["--no-browser", f"--port={port}"],
+    }[how]
+    # no question about news in front of what is looked at
+    disabled = place / "config" / "labconfig" / "page_config.json"
     disabled.parent.mkdir(parents=True)
     disabled.write_text(json.dumps({"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}))
     with open(place / "server.log", "wb") as log:
         command = [part for part in explore.command(notebook, voila=how == "voila") if "token" not in part]
-        server = subprocess.Popen([*command, *more], cwd=place, stdout=subprocess.DEVNULL, stderr=log,
-                                  env={**explore.surroundings(), "JUPYTER_CONFIG_DIR": str(place / "config")})
+        server = subprocess.Popen(
+            [*command, *more],
+            cwd=place,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env={**explore.surroundings(), "JUPYTER_CONFIG_DIR": str(place / "config")},
+        )
     try:
         for _ in range(300):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2):
@@ -188,7 +221,13 @@ def ready(b, address, how, until=".widget-select select option"):
     b.open(address)
     if how == "lab":
         b.one(".jp-Notebook .jp-Cell", 120)
-        wait(lambda: b.script("return !!document.querySelector('.jp-Notebook-ExecutionIndicator[data-status=\"idle\"]')"), 120, "the kernel is idle")
+        wait(
+            lambda: b.script(
+                "return !!document.querySelector('.jp-Notebook-ExecutionIndicator[data-status=\"idle\"]')"
+            ),
+            120,
+            "the kernel is idle",
+        )
         b.script("document.querySelector('.jp-Notebook .jp-Cell').click()")
         b.click(b.one("[data-command='notebook:restart-run-all']"))
         with contextlib.suppress(AssertionError):
@@ -210,18 +249,25 @@ def panel(b):
 
 
 def press(b, text):
-    assert b.script("""const e = [...document.querySelectorAll('.widget-toggle-button, .widget-button')].find(e => e.textContent.trim() === arguments[0]);
-        if (e) e.click(); return !!e""", text), f"no button {text!r}"
+    assert b.script(
+        """const e = [...document.querySelectorAll('.widget-toggle-button, .widget-button')].find(e => e.textContent.trim() === arguments[0]);
+        if (e) e.click(); return !!e""",
+        text,
+    ), f"no button {text!r}"
 
 
 def choose(browser, label, text):
     """Choose in the widget dropdown labelled `label` the first option that contains `text`."""
-    done = browser.script("""
+    done = browser.script(
+        """
         const box = [...document.querySelectorAll('.widget-dropdown')].find(b => b.querySelector('label')?.textContent.trim() === arguments[0]);
         const select = box.querySelector('select');
         const option = [...select.options].find(o => o.textContent.replaceAll("\u00a0", " ").includes(arguments[1]));
         if (!option) return [...select.options].map(o => o.textContent).join('|');
-        select.value = option.value; select.dispatchEvent(new Event('change', {bubbles: true})); return true;""", label, text)
+        select.value = option.value; select.dispatchEvent(new Event('change', {bubbles: true})); return true;""",
+        label,
+        text,
+    )
     assert done is True, f"{label}: no option with {text!r}: {done}"
 
 
@@ -243,26 +289,51 @@ def test_the_explorer(runs, tmp_path, how):
         choose(b, "Metric", "old version kept")
         wait(lambda: "✗ old version kept" in panel(b) and "Verdict and why" in panel(b), 60, "a case is shown")
         said = panel(b)
-        assert all(word in said for word in ("Stored memory", "Utterance", "Ledger", "states f")) and "The figure: 40 of 40" in said
+        assert (
+            all(word in said for word in ("Stored memory", "Utterance", "Ledger", "states f"))
+            and "The figure: 40 of 40" in said
+        )
         assert b.script("return document.title") != "owned" and "<script>document.title='owned'</script>" in said
         shot(b, f"explorer-{how}.png")
         choose(b, "Look at", "utterance s")
         wait(lambda: "Its session" in panel(b), 60, "the utterance in its session")
-        assert b.script("return document.querySelectorAll('.walk .step.here').length") == 1 and "Facts it states or is about" in panel(b)
+        assert b.script(
+            "return document.querySelectorAll('.walk .step.here').length"
+        ) == 1 and "Facts it states or is about" in panel(b)
         shot(b, f"explorer-{how}-utterance.png")
         choose(b, "Look at", "ledger f")
-        wait(lambda: b.script("return document.querySelectorAll('.walk tr.here').length") == 2, 60, "both versions of the fact in the ledger")
+        wait(
+            lambda: b.script("return document.querySelectorAll('.walk tr.here').length") == 2,
+            60,
+            "both versions of the fact in the ledger",
+        )
         shot(b, f"explorer-{how}-ledger.png")
         choose(b, "Back to", "recall")
-        wait(lambda: "as it should be" in panel(b) and "Number" in panel(b) and "recall" in panel(b), 60, "the same fact's item of another metric")
+        wait(
+            lambda: "as it should be" in panel(b) and "Number" in panel(b) and "recall" in panel(b),
+            60,
+            "the same fact's item of another metric",
+        )
         choose(b, "Metric", "old version kept")
         press(b, "ja")
-        wait(lambda: b.script("return [...document.querySelectorAll('.widget-select select option')].every(o => o.textContent.startsWith('ja-'))"), 60, "Japanese alone is listed")
+        wait(
+            lambda: b.script(
+                "return [...document.querySelectorAll('.widget-select select option')].every(o => o.textContent.startsWith('ja-'))"
+            ),
+            60,
+            "Japanese alone is listed",
+        )
         choose(b, "Beside it", "replace-similar")
-        wait(lambda: b.script("return document.querySelectorAll('.sides > section').length >= 2"), 60, "two systems side by side")
+        wait(
+            lambda: b.script("return document.querySelectorAll('.sides > section').length >= 2"),
+            60,
+            "two systems side by side",
+        )
         shot(b, f"explorer-{how}-two.png")
         if how == "voila":
-            assert not b.script("return document.querySelectorAll('.jp-InputArea-editor, .jp-Cell-inputWrapper pre').length"), "a page shows no code"
+            assert not b.script(
+                "return document.querySelectorAll('.jp-InputArea-editor, .jp-Cell-inputWrapper pre').length"
+            ), "a page shows no code"
             outside = [url for url in b.requests() if not url.startswith((address, address.replace("http", "ws", 1)))]
             assert outside == []
 
@@ -286,9 +357,19 @@ def test_a_person_reviews_a_session(tmp_path, how):
             for (const name of ['input', 'change']) e.dispatchEvent(new Event(name, {bubbles: true}))""")
         time.sleep(0.5)
         press(b, "Save")
-        wait(lambda: "1 of 300 sessions" in panel(b) and "敬語が不自然" in panel(b), 60, "the review is counted and shown")
+        wait(
+            lambda: "1 of 300 sessions" in panel(b) and "敬語が不自然" in panel(b),
+            60,
+            "the review is counted and shown",
+        )
         shot(b, f"review-{how}.png")
         press(b, "Next not reviewed")
         wait(lambda: "ja-01/s02" in panel(b), 60, "the next session")
     (row,) = review.read(edition)
-    assert (row["who"], row["item"], row["natural"], row["right"], row["note"]) == ("Ada", "ja-01/s01", False, True, "敬語が不自然")
+    assert (row["who"], row["item"], row["natural"], row["right"], row["note"]) == (
+        "Ada",
+        "ja-01/s01",
+        False,
+        True,
+        "敬語が不自然",
+    )

@@ -71,5 +71,10 @@ def lines() -> str:
     """The table for `make bench`: the public 1500 world where it is there, and cost as our own worlds grow."""
     rows = public()
     head = f"drift{'' if rows else ' (the public 1500 world is not here)'}\n{'arm':<8}{'facts':>8}{'probes':>9}{'replay':>10}{'grading':>10}{'peak':>9}"
-    return "\n".join([head] + [f"{row['arm']:<8}{row['facts']:>8}{row['probes']:>9}{row['replay_s']:>8.1f} s{row['grade_s']:>8.2f} s{row['peak_mb']:>6} MB"
-                               for row in [*rows, *cost()]])
+    return "\n".join(
+        [head]
+        + [
+            f"{row['arm']:<8}{row['facts']:>8}{row['probes']:>9}{row['replay_s']:>8.1f} s{row['grade_s']:>8.2f} s{row['peak_mb']:>6} MB"
+            for row in [*rows, *cost()]
+        ]
+    )

@@ -73,7 +73,8 @@ class DriftParams(ModelParams):
         """As in `Params`; a file stands for itself by its content, not by where it lies, and a transcript that this
         system does not answer from (an anchor beside it) decides nothing."""
         values = super().deciding()
-        if system_model(self) is None:  # it decides nothing then, and an arm beside a live run is the arm of any other run
+        # it decides nothing then, and an arm beside a live run is the arm of any other run
+        if system_model(self) is None:
             del values["model"], values["endpoint"]
         answering = self.system.strip().lower() == TRANSCRIPT
         if not answering:

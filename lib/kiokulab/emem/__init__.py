@@ -7,8 +7,19 @@ sample and reference responder are our own.
 from kiokulab.emem.params import EmemParams as PARAMS  # noqa: N811 - the name that params.track_module looks for
 from kiokulab.emem.params import describe_system, system_model
 
-__all__ = ["ANCHORS", "DEFAULT_SYSTEMS", "NAMESPACE", "PARAMS", "RULES_VERSION", "STEPS", "TRACK", "default_systems", "describe_system", "judging_models",
-           "system_model"]
+__all__ = [
+    "ANCHORS",
+    "DEFAULT_SYSTEMS",
+    "NAMESPACE",
+    "PARAMS",
+    "RULES_VERSION",
+    "STEPS",
+    "TRACK",
+    "default_systems",
+    "describe_system",
+    "judging_models",
+    "system_model",
+]
 
 TRACK = "emem"
 STEPS = ("1-generate", "2-ingest", "3-judge", "4-analyze")

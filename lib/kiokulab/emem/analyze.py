@@ -30,22 +30,37 @@ def conflicts(rows: list[dict[str, Any]], verdicts: list[dict[str, Any]]) -> dic
 
     The "stored apart" fallback cannot tell a contradiction from a paraphrase, which is what false alarms show.
     """
-    pairs = [(row["contradicts"], verdict["correct"]) for row, verdict in zip(rows, verdicts) if row["axis"] == "conflict_resolution"]
+    pairs = [
+        (row["contradicts"], verdict["correct"])
+        for row, verdict in zip(rows, verdicts)
+        if row["axis"] == "conflict_resolution"
+    ]
     count = lambda contradicts, surfaced: sum(pair == (contradicts, surfaced) for pair in pairs)
     return {
-        "true_positives": count(True, True), "missed": count(True, False), "false_alarms": count(False, True), "true_negatives": count(False, False),
+        "true_positives": count(True, True),
+        "missed": count(True, False),
+        "false_alarms": count(False, True),
+        "true_negatives": count(False, False),
         "scoped": sum(bool(row["scoped_contradictions"]) for row in rows if row["axis"] == "conflict_resolution"),
-        "method": conflict_method(verdicts)}
+        "method": conflict_method(verdicts),
+    }
 
 
-def metrics(rows: list[dict[str, Any]], receipt_check: dict[str, Any] | None, not_applicable: dict[str, str]) -> dict[str, Any]:
+def metrics(
+    rows: list[dict[str, Any]], receipt_check: dict[str, Any] | None, not_applicable: dict[str, str]
+) -> dict[str, Any]:
     """metrics.json from transcript rows (a pure function; see the module's head for the fields)."""
     verdicts = grade(rows)
     card = axis_scores(verdicts)
     once = [v["correct"] for v in verdicts if v["axis"] in ("retrieval_accuracy", "test_time_learning")]
     return {
-        "scorecard": card, "intervals": {axis: rate(card[axis]["correct"], card[axis]["items"]) for axis in AXES},
-        "unique": rate(sum(once), len(once)), "conflicts": conflicts(rows, verdicts), "receipt": receipt_check, "not_applicable": dict(sorted(not_applicable.items()))}
+        "scorecard": card,
+        "intervals": {axis: rate(card[axis]["correct"], card[axis]["items"]) for axis in AXES},
+        "unique": rate(sum(once), len(once)),
+        "conflicts": conflicts(rows, verdicts),
+        "receipt": receipt_check,
+        "not_applicable": dict(sorted(not_applicable.items())),
+    }
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -60,25 +75,46 @@ def latency(calls: list[tuple[str, float]]) -> dict[str, dict[str, float]]:
     by_operation: dict[str, list[float]] = {}
     for operation, seconds in calls:
         by_operation.setdefault(operation, []).append(1000 * seconds)
-    return {operation: {"n": len(values), "median_ms": percentile(values, 0.5), "p90_ms": percentile(values, 0.9), "p99_ms": percentile(values, 0.99)}
-            for operation, values in sorted(by_operation.items())}
+    return {
+        operation: {
+            "n": len(values),
+            "median_ms": percentile(values, 0.5),
+            "p90_ms": percentile(values, 0.9),
+            "p99_ms": percentile(values, 0.99),
+        }
+        for operation, values in sorted(by_operation.items())
+    }
 
 
 def printed(found: dict[str, Any]) -> str:
     """The figures as one block of text: what the notebook prints and what verification looks for."""
+
     def line(name: str, k: int, n: int, low: float | None, high: float | None) -> str:
         share = f"{k / n:.4f}" if n else "n/a"
         return f"{name:26} {k:>5}/{n:<5} {share:>7}" + (f"   95 %: {low:.3f} to {high:.3f}" if n else "")
 
-    rows = [line(axis, found["intervals"][axis]["k"], found["intervals"][axis]["n"], found["intervals"][axis]["low"], found["intervals"][axis]["high"]) for axis in AXES]
+    rows = [
+        line(
+            axis,
+            found["intervals"][axis]["k"],
+            found["intervals"][axis]["n"],
+            found["intervals"][axis]["low"],
+            found["intervals"][axis]["high"],
+        )
+        for axis in AXES
+    ]
     unique = found["unique"]
     topline = found["scorecard"]["longmemeval_topline"]
-    rows += [f"{'longmemeval_topline':26} {topline:>19.4f}   (long-range items count twice)",
-             line("each item once", unique["k"], unique["n"], unique["low"], unique["high"])]
+    rows += [
+        f"{'longmemeval_topline':26} {topline:>19.4f}   (long-range items count twice)",
+        line("each item once", unique["k"], unique["n"], unique["low"], unique["high"]),
+    ]
     conflict = found["conflicts"]
     if conflict["method"]:
-        rows.append(f"conflicts: {conflict['true_positives']} surfaced, {conflict['missed']} missed, {conflict['false_alarms']} false alarms, "
-                    f"{conflict['true_negatives']} rightly quiet; {conflict['scoped']} scoped; method {conflict['method']}")
+        rows.append(
+            f"conflicts: {conflict['true_positives']} surfaced, {conflict['missed']} missed, {conflict['false_alarms']} false alarms, "
+            f"{conflict['true_negatives']} rightly quiet; {conflict['scoped']} scoped; method {conflict['method']}"
+        )
     rows += [f"not applicable: {operation}: {reason}" for operation, reason in found["not_applicable"].items()]
     return "\n".join(rows)
 
@@ -91,11 +127,22 @@ def _receipt_check(transcript: dict[str, Any], items: tuple[Any, ...], pinned_ke
     from kiokulab.emem import receipts
 
     if transcript["receipt"] is None:
-        return {"status": "none", "problems": [transcript["receipt_warning"] or "the responder sent no receipt"], "not_bound": [], "pinned": False}
-    first = next(item for item in reversed(items) if item.path == items[0].path)  # ids may share a path: the last write wins
+        return {
+            "status": "none",
+            "problems": [transcript["receipt_warning"] or "the responder sent no receipt"],
+            "not_bound": [],
+            "pinned": False,
+        }
+    # ids may share a path: the last write wins
+    first = next(item for item in reversed(items) if item.path == items[0].path)
     text = first.update if first.update is not None and first.update_answer is not None else first.content
     found = receipts.check(transcript["receipt"], pinned_key=pinned_key or None, content=text, path=first.path)
-    return {"status": "verified" if found.ok else "refused", "problems": found.problems, "not_bound": found.not_bound, "pinned": found.pinned}
+    return {
+        "status": "verified" if found.ok else "refused",
+        "problems": found.problems,
+        "not_bound": found.not_bound,
+        "pinned": found.pinned,
+    }
 
 
 def load(folder: Any, params: Any) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
@@ -110,7 +157,11 @@ def load(folder: Any, params: Any) -> tuple[list[dict[str, Any]], dict[str, Any]
     transcript = json.loads((folder / "transcript.json").read_bytes())
     dataset, _ = generate.read(folder)
     checked = _receipt_check(transcript, dataset.items, params.pinned_key)
-    found = {**metrics(rows, checked, transcript["not_applicable"]), "read_path": transcript["read_path"], "failures": transcript["failures"]}
+    found = {
+        **metrics(rows, checked, transcript["not_applicable"]),
+        "read_path": transcript["read_path"],
+        "failures": transcript["failures"],
+    }
     return rows, transcript, {**found, **({"plumbing": True} if metering.is_plumbing(params) else {})}
 
 
@@ -126,14 +177,23 @@ def run(folder: Any, params: Any) -> list[dict[str, Any]]:
     rows, transcript, found = load(folder, params)
     dataset, _ = generate.read(folder)
     card = judge.scorecard(
-        read_jsonl(folder / "judgements.jsonl"), version=__version__, url=transcript["url"], provenance=dataset.provenance_by_name, source=dataset.source,
-        corpus_items=transcript["corpus_items"], read_path=transcript["read_path"], receipt=transcript["receipt"])
+        read_jsonl(folder / "judgements.jsonl"),
+        version=__version__,
+        url=transcript["url"],
+        provenance=dataset.provenance_by_name,
+        source=dataset.source,
+        corpus_items=transcript["corpus_items"],
+        read_path=transcript["read_path"],
+        receipt=transcript["receipt"],
+    )
     write_atomic(folder / "metrics.json", dumps(found) + "\n")
     write_atomic(folder / "membench-live.json", json.dumps(card, ensure_ascii=False, indent=2) + "\n")
     calls = [(event["op"], event["seconds"]) for event in read_jsonl(folder / "events.jsonl")]
     write_atomic(folder / "latency.json", dumps(latency(calls)) + "\n")
     report.write(folder, params)
-    return [{"axis": axis, **{k: found["intervals"][axis][k] for k in ("k", "n", "rate", "low", "high")}} for axis in AXES]
+    return [
+        {"axis": axis, **{k: found["intervals"][axis][k] for k in ("k", "n", "rate", "low", "high")}} for axis in AXES
+    ]
 
 
 def rederive(folder: Any, params: Any = None) -> dict[str, Any]:
@@ -162,9 +222,14 @@ def summary(folders: Any) -> str:
     for folder in map(Path, folders):
         found = json.loads((folder / "metrics.json").read_bytes())
         card, unique = found["scorecard"], found["unique"]
-        cells = [f"{card[axis]['correct']}/{card[axis]['items']}" for axis in ("retrieval_accuracy", "test_time_learning", "long_range_understanding", "conflict_resolution")]
+        cells = [
+            f"{card[axis]['correct']}/{card[axis]['items']}"
+            for axis in ("retrieval_accuracy", "test_time_learning", "long_range_understanding", "conflict_resolution")
+        ]
         name = f"[{folder.parent.name}]" if found.get("plumbing") else folder.parent.name
-        lines.append(f"{name:24} {found['read_path']:16} {cells[0]:>10} {cells[1]:>9} {cells[2]:>10} {cells[3]:>9} {card['longmemeval_topline']:>8.4f} {unique['k']:>5}/{unique['n']:<4}")
+        lines.append(
+            f"{name:24} {found['read_path']:16} {cells[0]:>10} {cells[1]:>9} {cells[2]:>10} {cells[3]:>9} {card['longmemeval_topline']:>8.4f} {unique['k']:>5}/{unique['n']:<4}"
+        )
     if any(line.startswith("[") for line in lines):
         lines.append(BRACKETS)
     return "\n".join(lines)

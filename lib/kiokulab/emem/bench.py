@@ -16,10 +16,16 @@ def items(n: int) -> dataset.Dataset:
     names = [f"item{number}" for number in range(n)]
     rows = tuple(
         dataset.Item(
-            name, f"The cupboard {name} holds {number} jars of plum jam.", f"How many jars does the cupboard {name} hold?", str(number),
-            f"The cupboard {name} holds {number + 1} jars of plum jam." if number % 50 == 0 else None, str(number + 1) if number % 50 == 0 else None,
-            f"The cupboard {name} is empty." if number % 100 == 0 else None)
-        for number, name in enumerate(names))
+            name,
+            f"The cupboard {name} holds {number} jars of plum jam.",
+            f"How many jars does the cupboard {name} hold?",
+            str(number),
+            f"The cupboard {name} holds {number + 1} jars of plum jam." if number % 50 == 0 else None,
+            str(number + 1) if number % 50 == 0 else None,
+            f"The cupboard {name} is empty." if number % 100 == 0 else None,
+        )
+        for number, name in enumerate(names)
+    )
     return dataset.Dataset(rows, "bench", "", "full", "made for the bench")
 
 
@@ -28,7 +34,12 @@ def lines(sizes: tuple[int, ...] = SIZES) -> str:
     table = [f"emem, reference responder, lexical mode\n{'items':>8}{'calls':>9}{'seconds':>10}{'ms an item':>12}"]
     for n in sizes:
         data = items(n)
-        with serve(responder.build(responder.FileStore(), key_seed=ingest.REFERENCE_SEED, clock=lambda: ingest.FIXED_TIME)) as url, Responder(url) as client:
+        with (
+            serve(
+                responder.build(responder.FileStore(), key_seed=ingest.REFERENCE_SEED, clock=lambda: ingest.FIXED_TIME)
+            ) as url,
+            Responder(url) as client,
+        ):
             began = time.perf_counter()
             ingest.drive(client, data)
             seconds = time.perf_counter() - began

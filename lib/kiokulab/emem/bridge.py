@@ -38,7 +38,9 @@ class SystemStore:
         else:
             self.system.ingest(Request(f"w{self._count:05d}", WHEN, text), WHEN)
         self.system.settle(self.settle_seconds)
-        self.written[path] = self.written.get(path, []) + [identity for identity in self._memories() if identity not in before]
+        self.written[path] = self.written.get(path, []) + [
+            identity for identity in self._memories() if identity not in before
+        ]
 
     def _files(self) -> dict[str, str]:
         memories, files, claimed = self._memories(), {}, set()
@@ -66,13 +68,21 @@ class SystemStore:
             return None
         places = {identity: path for path, identities in self.written.items() for identity in identities}
         hits = self.system.search(query, k, WHEN).hits
-        return [(places.get(hit.id, f"{NAMESPACE}/own_{re.sub('[^A-Za-z0-9]', '_', hit.id or 'hit')}.md"), hit.score or 0.0, hit.text)
-                for hit in hits]
+        return [
+            (
+                places.get(hit.id, f"{NAMESPACE}/own_{re.sub('[^A-Za-z0-9]', '_', hit.id or 'hit')}.md"),
+                hit.score or 0.0,
+                hit.text,
+            )
+            for hit in hits
+        ]
 
     def contradictions(self) -> list[dict[str, Any]] | None:
         if "contradictions" in self.capabilities:
             return self.system.contradictions()
-        self.reasons["contradictions"] = "the system lists no contradictions; two texts kept apart count, as in the original"
+        self.reasons["contradictions"] = (
+            "the system lists no contradictions; two texts kept apart count, as in the original"
+        )
         return None
 
 

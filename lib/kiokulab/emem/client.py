@@ -91,10 +91,20 @@ class Responder:
         """One `tools/call`; returns `structuredContent` (None where the reply has none). Raises ResponderError."""
         self._id += 1
         asked = f"{self.names[tool]} {arguments.get('path', '')}"
-        status, reply = self._post("/mcp", {"jsonrpc": "2.0", "id": self._id, "method": "tools/call",
-                                            "params": {"name": self.names[tool], "arguments": arguments}}, tool)
+        status, reply = self._post(
+            "/mcp",
+            {
+                "jsonrpc": "2.0",
+                "id": self._id,
+                "method": "tools/call",
+                "params": {"name": self.names[tool], "arguments": arguments},
+            },
+            tool,
+        )
         if not 200 <= status < 300:
-            detail = (reply.get("code") or reply.get("message") or reply.get("error")) if isinstance(reply, dict) else None
+            detail = (
+                (reply.get("code") or reply.get("message") or reply.get("error")) if isinstance(reply, dict) else None
+            )
             raise self._fail("status", asked, f"HTTP {status}" + (f" ({detail})" if detail else ""))
         if not isinstance(reply, dict):
             raise self._fail("shape", asked, f"a JSON-RPC reply is an object, not {type(reply).__name__}")
@@ -108,7 +118,9 @@ class Responder:
         if result.get("isError"):
             content = result.get("content")
             first = content[0] if isinstance(content, list) and content else {}
-            raise self._fail("tool_error", asked, str(first.get("text", "unnamed")) if isinstance(first, dict) else "unnamed")
+            raise self._fail(
+                "tool_error", asked, str(first.get("text", "unnamed")) if isinstance(first, dict) else "unnamed"
+            )
         return result.get("structuredContent")
 
     # writes
@@ -187,7 +199,9 @@ class Responder:
     def contradictions(self) -> dict[str, Any] | None:
         """A contradiction scan; None where the responder has none. Never cached: it follows a write each time."""
         try:
-            status, reply = self._post("/v1/memory_contradictions", {"limit": 100, "min_severity": 0.0}, "contradictions")
+            status, reply = self._post(
+                "/v1/memory_contradictions", {"limit": 100, "min_severity": 0.0}, "contradictions"
+            )
         except ResponderError:
             return None
         if not 200 <= status < 300 or not isinstance(reply, dict):

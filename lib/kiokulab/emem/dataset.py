@@ -122,8 +122,10 @@ def parse_item(text: str, line: int, where: str) -> Item:
         if value is not None or field in REQUIRED:
             if not isinstance(value, str):
                 raise InputError(
-                    f"dataset line {line}: `{given[0]}` must be a string, not {type(value).__name__}", where,
-                    "Write numbers as text" if isinstance(value, (int, float)) else None)
+                    f"dataset line {line}: `{given[0]}` must be a string, not {type(value).__name__}",
+                    where,
+                    "Write numbers as text" if isinstance(value, (int, float)) else None,
+                )
         found[field] = value
     if not found["id"].strip(WHITE_SPACE):
         raise InputError(f"dataset line {line}: empty `id`", where)
@@ -156,9 +158,12 @@ def load(path: str | Path) -> Dataset:
         raise InputError("dataset contained no items", str(path))
     sha256 = hashlib.sha256(data).hexdigest()
     return Dataset(
-        tuple(items), source=path.name, sha256=sha256,
+        tuple(items),
+        source=path.name,
+        sha256=sha256,
         provenance_by_name="sample" if str(path).endswith("sample-longmemeval.jsonl") else "full",
-        provenance_by_content=KNOWN_CONTENT.get(sha256, "unknown"))
+        provenance_by_content=KNOWN_CONTENT.get(sha256, "unknown"),
+    )
 
 
 def to_jsonl(items: list[Item]) -> str:
@@ -190,8 +195,10 @@ def from_longmemeval(records: list[dict[str, Any]], where: str = "records") -> l
             raise InputError(f"{len(dates)} dates for {len(sessions)} sessions", place)
         if "_abs" in identity:
             raise InputError(f"{identity} is an abstention question", place, "Leave the `_abs` records out")
-        parts = [f"[{date}]\n" + "\n".join(f"{turn['role']}: {turn['content']}" for turn in session)
-                 for date, session in zip(dates, sessions)]
+        parts = [
+            f"[{date}]\n" + "\n".join(f"{turn['role']}: {turn['content']}" for turn in session)
+            for date, session in zip(dates, sessions)
+        ]
         items.append(Item(identity, "\n\n".join(parts), query, str(answer)))
     return items
 

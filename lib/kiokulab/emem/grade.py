@@ -128,7 +128,9 @@ class Ranking:
         found = []
         for token in tokens(query):
             if token not in self.lists:
-                self.lists[token] = np.array(sorted(self.number[path] for path in self.holding.get(token, ())), dtype=np.int64)
+                self.lists[token] = np.array(
+                    sorted(self.number[path] for path in self.holding.get(token, ())), dtype=np.int64
+                )
             found.append(self.lists[token])
         if not found or not self.order:
             return None

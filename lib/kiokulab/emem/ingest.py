@@ -28,7 +28,10 @@ def retrieve(responder: Responder, query: str, path_kind: str) -> dict[str, Any]
             return {"path": None, "text": None}
         text = responder.content(hits[0].get("path", ""))
         snippet = hits[0].get("snippet")
-        return {"path": hits[0].get("path"), "text": text if text is not None else snippet if isinstance(snippet, str) else None}
+        return {
+            "path": hits[0].get("path"),
+            "text": text if text is not None else snippet if isinstance(snippet, str) else None,
+        }
     path, text = responder.best(query)
     return {"path": path, "text": text}
 
@@ -42,7 +45,11 @@ def scoped(reply: dict[str, Any] | None, item: Item) -> int:
     """How many of the listed contradictions name one of this item's two paths anywhere (ours; the original counts
     any contradiction anywhere)."""
     listed = (reply or {}).get("contradictions")
-    return sum(item.path in str(row) or item.companion_path in str(row) for row in listed) if isinstance(listed, list) else 0
+    return (
+        sum(item.path in str(row) or item.companion_path in str(row) for row in listed)
+        if isinstance(listed, list)
+        else 0
+    )
 
 
 def drive(responder: Responder, dataset: Dataset) -> dict[str, Any]:
@@ -56,7 +63,15 @@ def drive(responder: Responder, dataset: Dataset) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
 
     def ask(axis: str, item: Item, expected: str) -> None:
-        rows.append({"axis": axis, "id": item.id, "query": item.query, "expected": expected, **retrieve(responder, item.query, kind)})
+        rows.append(
+            {
+                "axis": axis,
+                "id": item.id,
+                "query": item.query,
+                "expected": expected,
+                **retrieve(responder, item.query, kind),
+            }
+        )
 
     for item in dataset.items:
         ask("retrieval_accuracy", item, item.expected_answer)
@@ -72,15 +87,29 @@ def drive(responder: Responder, dataset: Dataset) -> dict[str, Any]:
             scan = responder.contradictions()
             listed = scan.get("contradictions") if scan else None
             texts = [responder.content(path) for path in (item.path, item.companion_path)]
-            rows.append({"axis": "conflict_resolution", "id": item.id, "contradictions": len(listed) if isinstance(listed, list) else None,
-                         "scoped_contradictions": scoped(scan, item), "texts": texts, "contradicts": item.contradicts})
+            rows.append(
+                {
+                    "axis": "conflict_resolution",
+                    "id": item.id,
+                    "contradictions": len(listed) if isinstance(listed, list) else None,
+                    "scoped_contradictions": scoped(scan, item),
+                    "texts": texts,
+                    "contradicts": item.contradicts,
+                }
+            )
     receipt, warning = None, None
     try:
         view = responder.view(dataset.items[0].path)
         receipt = view.get("receipt") if isinstance(view, dict) else None
     except ResponderError as error:
         warning = str(error)
-    return {"rows": rows, "read_path": kind, "receipt": receipt, "receipt_warning": warning, "corpus_items": len(dataset.items)}
+    return {
+        "rows": rows,
+        "read_path": kind,
+        "receipt": receipt,
+        "receipt_warning": warning,
+        "corpus_items": len(dataset.items),
+    }
 
 
 # --- the step ---------------------------------------------------------------------------------------------------
@@ -110,7 +139,9 @@ def run(folder: Any, params: Any) -> list[dict[str, Any]]:
     (found,) = [json.loads(path.read_bytes()) for path in units.finished(where)]
     write_jsonl(folder / "contexts.jsonl", found["rows"])
     write_jsonl(folder / "events.jsonl", found["events"])
-    write_atomic(folder / "transcript.json", dumps({k: v for k, v in found.items() if k not in ("rows", "events")}) + "\n")
+    write_atomic(
+        folder / "transcript.json", dumps({k: v for k, v in found.items() if k not in ("rows", "events")}) + "\n"
+    )
     counts: dict[str, int] = {}
     for event in found["events"]:
         counts[event["op"]] = counts.get(event["op"], 0) + 1
@@ -136,16 +167,26 @@ def ingest_unit(unit: dict[str, Any]) -> dict[str, Any]:
             if params.system in REFERENCE:
                 from kiokulab import embed
 
-                store: Any = responder.FileStore(embedder=embed.get(params.embedder) if params.system == "reference-search" else None)
+                store: Any = responder.FileStore(
+                    embedder=embed.get(params.embedder) if params.system == "reference-search" else None
+                )
             else:
                 store = _bridge(params, unit.get("endpoint"), stack)
                 reasons = store.reasons
             url = stack.enter_context(serve(responder.build(store, key_seed=REFERENCE_SEED, clock=lambda: FIXED_TIME)))
         with Responder(url, params.tools, params.timeout_s) as client:
             found = drive(client, dataset)
-    events = [{"seq": number, "op": op, "seconds": round(seconds, 6)} for number, (op, seconds) in enumerate(client.latencies)]
-    return {**found, "events": events, "failures": dict(sorted(client.failures.items())), "calls": client.calls,
-            "url": params.url or "loopback", "not_applicable": dict(sorted(reasons.items()))}
+    events = [
+        {"seq": number, "op": op, "seconds": round(seconds, 6)} for number, (op, seconds) in enumerate(client.latencies)
+    ]
+    return {
+        **found,
+        "events": events,
+        "failures": dict(sorted(client.failures.items())),
+        "calls": client.calls,
+        "url": params.url or "loopback",
+        "not_applicable": dict(sorted(reasons.items())),
+    }
 
 
 def _bridge(params: Any, endpoint: str | None, stack: Any) -> Any:

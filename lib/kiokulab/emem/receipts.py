@@ -110,8 +110,15 @@ def merkle_digest(proof: dict[str, Any] | None) -> bytes:
     if not proof:
         return _hex(_stream("merkle", _scalar(5, b"")))
     path = b"".join(bytes(step) for step in proof["path"])
-    return _hex(_stream("merkle", _scalar(1, bytes(proof["root"])) + _scalar(2, struct.pack("<I", proof["leaf_index"]))
-                        + _scalar(3, path) + _scalar(4, bytes([proof.get("version") or 0]))))
+    return _hex(
+        _stream(
+            "merkle",
+            _scalar(1, bytes(proof["root"]))
+            + _scalar(2, struct.pack("<I", proof["leaf_index"]))
+            + _scalar(3, path)
+            + _scalar(4, bytes([proof.get("version") or 0])),
+        )
+    )
 
 
 def preimage(receipt: dict[str, Any]) -> bytes:
@@ -125,10 +132,16 @@ def preimage(receipt: dict[str, Any]) -> bytes:
             "manifest": manifest_digest(receipt["source_versions"]) if receipt.get("source_versions") else None,
         }
         if version == 0:
-            parts = [receipt["request_id"], receipt["served_at"], *(v.decode() for v in sub.values() if v), receipt["primitive"]]
+            parts = [
+                receipt["request_id"],
+                receipt["served_at"],
+                *(v.decode() for v in sub.values() if v),
+                receipt["primitive"],
+            ]
             text = "".join(f"{part}|" for part in parts)
-            return (text + "".join(f"{c}," for c in receipt["cells"]) + "|"
-                    + "".join(f"{c}," for c in receipt["fact_cids"])).encode()
+            return (
+                text + "".join(f"{c}," for c in receipt["cells"]) + "|" + "".join(f"{c}," for c in receipt["fact_cids"])
+            ).encode()
         if version not in (1, 2):
             raise MalformedReceipt(f"preimage_version {version!r} is unknown")
         body = _scalar(1, receipt["request_id"].encode()) + _scalar(2, receipt["served_at"].encode())
@@ -179,8 +192,9 @@ class Check:
         return not self.problems
 
 
-def check(receipt: dict[str, Any], *, pinned_key: str | None = None, content: str | None = None,
-          path: str | None = None) -> Check:
+def check(
+    receipt: dict[str, Any], *, pinned_key: str | None = None, content: str | None = None, path: str | None = None
+) -> Check:
     """Check a receipt offline.
 
     Parameters
@@ -202,7 +216,10 @@ def check(receipt: dict[str, Any], *, pinned_key: str | None = None, content: st
         found.problems.append(f"malformed: {error}")
         return found
     found.signer, found.digest_hex = key_text, blake3.blake3(stream).hexdigest()
-    for name, listed, wanted in (("responder", receipt.get("responder"), key), ("signature", receipt.get("signature"), signature)):
+    for name, listed, wanted in (
+        ("responder", receipt.get("responder"), key),
+        ("signature", receipt.get("signature"), signature),
+    ):
         if listed is not None and list(wanted) != listed:
             found.problems.append(f"`{name}` and `{name}{'_pubkey' if name == 'responder' else ''}_b32` disagree")
     try:

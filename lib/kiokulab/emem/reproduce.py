@@ -15,10 +15,17 @@ from kiokulab.serving import serve
 
 # one rule changed -> retrieval, learning, long-range (right), topline: measured once outside this kit, specs of the track
 VARIATIONS = {
-    "none": (11, 1, 3, 0.68), "load order instead of path order": (10, 1, 3, 0.64), "last wins ties": (11, 2, 3, 0.72),
-    "last wins ties, load order": (11, 2, 3, 0.72), "min token length 1": (9, 1, 2, 0.56), "min token length 2": (9, 1, 2, 0.56),
-    "min token length 4": (10, 1, 3, 0.64), "ceil(n/3)": (11, 1, 4, 0.6923), "Jaccard instead of count": (10, 1, 3, 0.64),
-    "count repeats in the document": (6, 1, 1, 0.40), "whitespace tokens, no length limit": (6, 1, 1, 0.40),
+    "none": (11, 1, 3, 0.68),
+    "load order instead of path order": (10, 1, 3, 0.64),
+    "last wins ties": (11, 2, 3, 0.72),
+    "last wins ties, load order": (11, 2, 3, 0.72),
+    "min token length 1": (9, 1, 2, 0.56),
+    "min token length 2": (9, 1, 2, 0.56),
+    "min token length 4": (10, 1, 3, 0.64),
+    "ceil(n/3)": (11, 1, 4, 0.6923),
+    "Jaccard instead of count": (10, 1, 3, 0.64),
+    "count repeats in the document": (6, 1, 1, 0.40),
+    "whitespace tokens, no length limit": (6, 1, 1, 0.40),
     "substring instead of token match": (14, 1, 5, 0.88),
 }
 RANKED = ("retrieval_accuracy", "test_time_learning", "long_range_understanding")
@@ -28,20 +35,33 @@ def part(shared: str | Path) -> tuple[str, list[str]]:
     """(table, differences). Raises InputError where the public sample is not there: then nothing is claimed."""
     folder = Path(shared) / "emem"
     if not (folder / "sample-longmemeval.jsonl").is_file():
-        raise InputError("the public sample is not there", str(folder / "sample-longmemeval.jsonl"), "It is not part of this repository")
+        raise InputError(
+            "the public sample is not there",
+            str(folder / "sample-longmemeval.jsonl"),
+            "It is not part of this repository",
+        )
     data = dataset.load(folder / "sample-longmemeval.jsonl")
     lines, wrong = [], []
 
     def compare(name: str, published: object, ours: object) -> None:
-        lines.append(f"  {name:58} published {published!s:>8}   here {ours!s:>8}" + ("" if published == ours else "   DIFFERS"))
+        lines.append(
+            f"  {name:58} published {published!s:>8}   here {ours!s:>8}" + ("" if published == ours else "   DIFFERS")
+        )
         if published != ours:
             wrong.append(f"emem {name}: published {published}, here {ours}")
 
-    with serve(responder.build(responder.FileStore(), key_seed=ingest.REFERENCE_SEED, clock=lambda: ingest.FIXED_TIME)) as url, Responder(url) as client:
+    with (
+        serve(
+            responder.build(responder.FileStore(), key_seed=ingest.REFERENCE_SEED, clock=lambda: ingest.FIXED_TIME)
+        ) as url,
+        Responder(url) as client,
+    ):
         found = ingest.drive(client, data)
     card = judge.axis_scores(judge.grade(found["rows"]))
     public = json.loads((folder / "published-scorecard-sample.json").read_text(encoding="utf-8"))
-    lines.append(f"the public sample over HTTP against the reference responder, lexical mode ({client.calls} calls; the original makes 415)")
+    lines.append(
+        f"the public sample over HTTP against the reference responder, lexical mode ({client.calls} calls; the original makes 415)"
+    )
     for axis in judge.AXES:
         known = public["scorecard"][axis]
         compare(axis, f"{known['correct']}/{known['items']}", f"{card[axis]['correct']}/{card[axis]['items']}")
@@ -52,7 +72,11 @@ def part(shared: str | Path) -> tuple[str, list[str]]:
     for name, (*right, topline) in VARIATIONS.items():
         counts = variations.counts(data.items, variations.VARIATIONS[name])
         k, n = counts["topline"]
-        compare(name, " ".join(map(str, [*right, topline])), " ".join(map(str, [*(counts[axis][0] for axis in RANKED), round(k / n, 4)])))
+        compare(
+            name,
+            " ".join(map(str, [*right, topline])),
+            " ".join(map(str, [*(counts[axis][0] for axis in RANKED), round(k / n, 4)])),
+        )
     vectors = json.loads((folder / "receipt-vectors.json").read_text(encoding="utf-8"))["receipt_v2_real"]
     lines.append("a real receipt, checked offline")
     checked = receipts.check(vectors["receipt"])

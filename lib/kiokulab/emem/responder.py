@@ -143,10 +143,26 @@ def build(store: Store, *, key_seed: bytes | None = None, clock: Callable[[], st
     lock, counter = threading.Lock(), iter(range(1, 1 << 62))
 
     def receipt(path: str, cid: str, served_at: str) -> dict[str, Any]:
-        return receipts.sign({
-            "request_id": f"01{next(counter):024d}", "served_at": served_at, "primitive": "emem.memory_file", "cells": [path],
-            "fact_cids": [cid], "responder_key_epoch": 0, "preimage_version": 2, "source_versions": {},
-            "cost": {"credits": 0, "latency_p50_ms": 0, "latency_p99_ms": 0, "source_freshness_s": 0, "was_cached": False}}, key)
+        return receipts.sign(
+            {
+                "request_id": f"01{next(counter):024d}",
+                "served_at": served_at,
+                "primitive": "emem.memory_file",
+                "cells": [path],
+                "fact_cids": [cid],
+                "responder_key_epoch": 0,
+                "preimage_version": 2,
+                "source_versions": {},
+                "cost": {
+                    "credits": 0,
+                    "latency_p50_ms": 0,
+                    "latency_p99_ms": 0,
+                    "source_freshness_s": 0,
+                    "was_cached": False,
+                },
+            },
+            key,
+        )
 
     def create(arguments: dict[str, Any]) -> dict[str, Any]:
         path, text = check_path(arguments.get("path")), arguments.get("file_text")
@@ -156,26 +172,57 @@ def build(store: Store, *, key_seed: bytes | None = None, clock: Callable[[], st
         cid, at = cid_of(text), now()
         written[path] = {"signed_at": at, "receipt": receipt(path, cid, at)}
         kind = arguments.get("kind")
-        return {"ok": True, "verb": "create", "path": path, "file_cid": cid, "memory_kind": kind if kind in KINDS else "resource",
-                "attester_pubkey_b32": None, "size_bytes": len(text.encode("utf-8", "surrogatepass")), "responder_pubkey_b32": public, **written[path]}
+        return {
+            "ok": True,
+            "verb": "create",
+            "path": path,
+            "file_cid": cid,
+            "memory_kind": kind if kind in KINDS else "resource",
+            "attester_pubkey_b32": None,
+            "size_bytes": len(text.encode("utf-8", "surrogatepass")),
+            "responder_pubkey_b32": public,
+            **written[path],
+        }
 
     def view(arguments: dict[str, Any]) -> dict[str, Any]:
         path = check_path(arguments.get("path"), listing=True)
         if path.endswith("/"):
-            entries = [{"path": found, "file_cid": store.cid(found), "kind": "file", "memory_kind": "resource"} for found in store.paths(path)]
-            return {"kind": "directory", "path": path, "count": len(entries), "filter_kind": None, "order": "path", "entries": entries}
+            entries = [
+                {"path": found, "file_cid": store.cid(found), "kind": "file", "memory_kind": "resource"}
+                for found in store.paths(path)
+            ]
+            return {
+                "kind": "directory",
+                "path": path,
+                "count": len(entries),
+                "filter_kind": None,
+                "order": "path",
+                "entries": entries,
+            }
         text = store.read(path)
         if text is None:
             raise Refused("memory_not_found", f"{path} is not there")
         size = len(text.encode("utf-8", "surrogatepass"))
         if span := arguments.get("view_range"):
             lines = text.split("\n")
-            text = "\n".join(lines[max(span[0] - 1, 0): None if span[1] < 0 else span[1]])
-        return {"kind": "file", "path": path, "file_cid": cid_of(text),
-                "memory_kind": "resource", "attester_pubkey_b32": None, "superseded_by": None, "size_bytes": size, "content": text,
-                **written.get(path, {"signed_at": None, "receipt": None})}
+            text = "\n".join(lines[max(span[0] - 1, 0) : None if span[1] < 0 else span[1]])
+        return {
+            "kind": "file",
+            "path": path,
+            "file_cid": cid_of(text),
+            "memory_kind": "resource",
+            "attester_pubkey_b32": None,
+            "superseded_by": None,
+            "size_bytes": size,
+            "content": text,
+            **written.get(path, {"signed_at": None, "receipt": None}),
+        }
 
-    tools = {prefix + name: function for prefix in ("", "emem_") for name, function in (("memory_create", create), ("memory_view", view))}
+    tools = {
+        prefix + name: function
+        for prefix in ("", "emem_")
+        for name, function in (("memory_create", create), ("memory_view", view))
+    }
 
     def answer(value: Any, status: int = 200) -> Response:
         return Response(dumps(value), status, media_type="application/json")
@@ -186,7 +233,13 @@ def build(store: Store, *, key_seed: bytes | None = None, clock: Callable[[], st
         if "id" not in body:
             return Response(status_code=202)
         if body["method"] != "tools/call":
-            return answer({"jsonrpc": "2.0", "id": body["id"], "error": {"code": -32601, "message": f"no method {body['method']}"}})
+            return answer(
+                {
+                    "jsonrpc": "2.0",
+                    "id": body["id"],
+                    "error": {"code": -32601, "message": f"no method {body['method']}"},
+                }
+            )
         params = body.get("params") or {}
         try:
             tool = tools.get(params.get("name"))
@@ -194,7 +247,11 @@ def build(store: Store, *, key_seed: bytes | None = None, clock: Callable[[], st
                 raise Refused("unknown_tool", f"no tool {params.get('name')!r}")
             with lock:
                 content = tool(params.get("arguments") or {})
-            result = {"isError": False, "content": [{"type": "text", "text": dumps(content)}], "structuredContent": content}
+            result = {
+                "isError": False,
+                "content": [{"type": "text", "text": dumps(content)}],
+                "structuredContent": content,
+            }
         except Refused as error:
             result = {"isError": True, "content": [{"type": "text", "text": f"tool error ({error.code}): {error}"}]}
         return answer({"jsonrpc": "2.0", "id": body["id"], "result": result})
@@ -216,17 +273,28 @@ def build(store: Store, *, key_seed: bytes | None = None, clock: Callable[[], st
             hits = await run_in_threadpool(store.search, query, k, body.get("path_prefix") or "/memories/", lexical)
         if hits is None:
             return JSONResponse({"code": "model_not_loaded", "message": "this responder has no embedding model"}, 503)
-        return answer({
-            "schema": "emem.memory_search.v1", "query_embedding_dim": 0 if lexical else getattr(getattr(store, "embedder", None), "dim", 0),
-            "corpus_size": len(store.paths("/memories/")), "via": "bm25_lexical" if lexical else "scan", "model_loaded": not lexical,
-            "responder_pubkey_b32": public,
-            "hits": [{"path": path, "file_cid": None, "kind": "resource", "similarity": score, "snippet": snippet} for path, score, snippet in hits]})
+        return answer(
+            {
+                "schema": "emem.memory_search.v1",
+                "query_embedding_dim": 0 if lexical else getattr(getattr(store, "embedder", None), "dim", 0),
+                "corpus_size": len(store.paths("/memories/")),
+                "via": "bm25_lexical" if lexical else "scan",
+                "model_loaded": not lexical,
+                "responder_pubkey_b32": public,
+                "hits": [
+                    {"path": path, "file_cid": None, "kind": "resource", "similarity": score, "snippet": snippet}
+                    for path, score, snippet in hits
+                ],
+            }
+        )
 
     async def contradictions(request: Request) -> Response:
         found = await run_in_threadpool(store.contradictions)
         if found is None:
             return JSONResponse({"code": "unsupported", "message": "no contradiction scan"}, 501)
-        return answer({"contradictions": found, "corpus_scanned": len(store.paths("/memories/")), "scan_truncated": False})
+        return answer(
+            {"contradictions": found, "corpus_scanned": len(store.paths("/memories/")), "scan_truncated": False}
+        )
 
     async def verify(request: Request) -> Response:
         body = await request.json()
@@ -240,7 +308,13 @@ def build(store: Store, *, key_seed: bytes | None = None, clock: Callable[[], st
         return answer({"label": LABEL, "responder_pubkey_b32": public})
 
     post = ["POST"]
-    return Starlette(routes=[
-        Route("/mcp", mcp, methods=post), Route("/v1/memory/search", search, methods=post),
-        Route("/v1/memory_contradictions", contradictions, methods=post), Route("/v1/verify_receipt", verify, methods=post),
-        Route("/health", health), Route("/.well-known/emem.json", well_known)])
+    return Starlette(
+        routes=[
+            Route("/mcp", mcp, methods=post),
+            Route("/v1/memory/search", search, methods=post),
+            Route("/v1/memory_contradictions", contradictions, methods=post),
+            Route("/v1/verify_receipt", verify, methods=post),
+            Route("/health", health),
+            Route("/.well-known/emem.json", well_known),
+        ]
+    )

@@ -64,7 +64,7 @@ def _score(query: list[str], text: str, rules: Rules) -> float:
 def retrieve(query: str, store: dict[str, str], rules: Rules) -> str | None:
     """The text that the rules choose from {path: text} (in load order); None where nothing scores."""
     asked, best, best_score = _tokens(query, rules), None, 0.0
-    for path in (list(store) if rules.load_order else sorted(store)):
+    for path in list(store) if rules.load_order else sorted(store):
         score = _score(asked, store[path], rules)
         if score > best_score or (rules.last_wins and score == best_score > 0):
             best, best_score = path, score
@@ -81,8 +81,14 @@ def counts(items: tuple[Item, ...], rules: Rules = BENCHMARK) -> dict[str, tuple
         if item.update is not None and item.update_answer is not None:
             store[item.path] = item.update
             learning.append(contains_answer(retrieve(item.query, store, rules), item.update_answer))
-    conflicts = [item.content.strip() != item.conflicts_with.strip() for item in items if item.conflicts_with is not None]
-    groups = {"retrieval_accuracy": right, "test_time_learning": learning, "long_range_understanding": right[:share],
-              "conflict_resolution": conflicts}
+    conflicts = [
+        item.content.strip() != item.conflicts_with.strip() for item in items if item.conflicts_with is not None
+    ]
+    groups = {
+        "retrieval_accuracy": right,
+        "test_time_learning": learning,
+        "long_range_understanding": right[:share],
+        "conflict_resolution": conflicts,
+    }
     result = {name: (sum(values), len(values)) for name, values in groups.items()}
     return result | {"topline": (sum(k for k, _ in result.values()), sum(n for _, n in result.values()))}

@@ -45,8 +45,16 @@ from kiokulab.files import dumps, read_jsonl, write_atomic
 from kiokulab.kioku.records import Fact, Persona, Version
 
 SCHEMA = 1
-METRICS = ("recall", "update_applied", "old_version_kept", "forget_violation", "noise", "language_mismatch",
-           "check_questions", "compression")
+METRICS = (
+    "recall",
+    "update_applied",
+    "old_version_kept",
+    "forget_violation",
+    "noise",
+    "language_mismatch",
+    "check_questions",
+    "compression",
+)
 PILLARS = ("remember", "replace", "forget", "tidy")
 HIGHER = frozenset({"recall", "update_applied", "check_questions"})  # the other five are better when lower
 FLOORS = (0.001, 0.01, 0.05)
@@ -156,7 +164,9 @@ class Unit:
         """Why the system was never asked to forget (forget routing, and no forget call), or None. Then its forget metric is
         not applicable, which is something else than not judged."""
         rows = [self.versions.get((f.id, v.n)) for f in self.persona.facts if f.forget is not None for v in f.versions]
-        if rows and all(r and r["verdict"] == "not_judged" and (r["reason"] or "").startswith("forget: ") for r in rows):
+        if rows and all(
+            r and r["verdict"] == "not_judged" and (r["reason"] or "").startswith("forget: ") for r in rows
+        ):
             return rows[0]["reason"]
         return None
 
@@ -189,13 +199,17 @@ class Unit:
         counts = Counts()
         for name, _, hit in self.items(scope):
             counts.add(name, hit)
-        declined = sorted({r["reason"] or "the system has no search" for r in self.answers.values() if r["verdict"] == "unsupported"})
+        declined = sorted(
+            {r["reason"] or "the system has no search" for r in self.answers.values() if r["verdict"] == "unsupported"}
+        )
         if declined:
             counts.reasons["check_questions"] = "; ".join(declined)
         if self.not_asked:
             counts.reasons["forget_violation"] = self.not_asked
         if self.unreadable:
-            counts.reasons |= dict.fromkeys(set(METRICS) - {"check_questions"}, f"store not readable: {self.unreadable}")
+            counts.reasons |= dict.fromkeys(
+                set(METRICS) - {"check_questions"}, f"store not readable: {self.unreadable}"
+            )
             return counts
         for row in self.sentences:
             if row["layer"] in SCOPES[scope]:
@@ -219,7 +233,9 @@ class Totals:
         self.k = {name: np.array([c.k[name] for c in counts], float) for name in METRICS}
         self.n = {name: np.array([c.n[name] for c in counts], float) for name in METRICS}
         self.not_judged = {name: sum(c.not_judged[name] for c in counts) for name in METRICS}
-        self.reasons = {name: "; ".join(sorted({c.reasons[name] for c in counts if name in c.reasons})) or None for name in METRICS}
+        self.reasons = {
+            name: "; ".join(sorted({c.reasons[name] for c in counts if name in c.reasons})) or None for name in METRICS
+        }
         self.stored = self.n["noise"] + np.array([c.not_judged["noise"] for c in counts], float)
         self.readable = np.array([0.0 if u.unreadable else 1.0 for u in units])
         self.strata = [u.persona.language for u in units]
@@ -241,13 +257,29 @@ class Totals:
         """One metric as it stands in metrics.json."""
         k, n, lost = int(self.k[name].sum()), int(self.n[name].sum()), self.not_judged[name]
         if name == "compression":  # not a share: it has no Wilson interval
-            got = stats.bootstrap(lambda w: self.rates(w)[name], len(self.units), strata=self.strata, seed=seed, resamples=resamples)
+            got = stats.bootstrap(
+                lambda w: self.rates(w)[name], len(self.units), strata=self.strata, seed=seed, resamples=resamples
+            )
             rate, low, high, worst = got.value, got.low, got.high, got.value
         else:
             share = stats.wilson(k, n, lost)
-            rate, low, high, worst = share.rate, share.low, share.high, share.worst("higher" if name in HIGHER else "lower")
+            rate, low, high, worst = (
+                share.rate,
+                share.low,
+                share.high,
+                share.worst("higher" if name in HIGHER else "lower"),
+            )
         reason = None if rate is not None else self.reasons[name] or _no_items(name, lost, self.empty)
-        return {"k": k, "n": n, "rate": rate, "low": low, "high": high, "not_judged": lost, "worst": worst, "reason": reason}
+        return {
+            "k": k,
+            "n": n,
+            "rate": rate,
+            "low": low,
+            "high": high,
+            "not_judged": lost,
+            "worst": worst,
+            "reason": reason,
+        }
 
 
 def section(units: Sequence[Unit], scope: str, *, floor: float, seed: int, resamples: int) -> dict[str, Any]:
@@ -258,13 +290,25 @@ def section(units: Sequence[Unit], scope: str, *, floor: float, seed: int, resam
     # an empty store's noise is 0 in the index although there is no rate of it
     worst = {name: rates[name] if figures[name]["worst"] is None else figures[name]["worst"] for name in METRICS}
     whole = index_of(rates, floor)
-    interval = stats.bootstrap(lambda w: index_of(totals.rates(w), floor)["index"], len(totals.units), strata=totals.strata,
-                               seed=seed, resamples=resamples)
+    interval = stats.bootstrap(
+        lambda w: index_of(totals.rates(w), floor)["index"],
+        len(totals.units),
+        strata=totals.strata,
+        seed=seed,
+        resamples=resamples,
+    )
     missing = [name for name in METRICS if math.isnan(rates[name])]
-    index = {"value": interval.value, "low": interval.low, "high": interval.high, "method": interval.method, "floor": floor,
-             "worst": float(index_of(worst, floor)["index"]), "empty_store": totals.empty,
-             "reason": "; ".join(f"{name} is not applicable ({figures[name]['reason']})" for name in missing) or None,
-             "floors": {str(f): float(index_of(rates, f)["index"]) for f in FLOORS}}
+    index = {
+        "value": interval.value,
+        "low": interval.low,
+        "high": interval.high,
+        "method": interval.method,
+        "floor": floor,
+        "worst": float(index_of(worst, floor)["index"]),
+        "empty_store": totals.empty,
+        "reason": "; ".join(f"{name} is not applicable ({figures[name]['reason']})" for name in missing) or None,
+        "floors": {str(f): float(index_of(rates, f)["index"]) for f in FLOORS},
+    }
     return rounded({"metrics": figures, "pillars": {name: float(whole[name]) for name in PILLARS}, "index": index})
 
 
@@ -273,9 +317,12 @@ def _no_items(name: str, lost: int, empty: bool) -> str:
         return f"none of {lost} was judged"
     if empty:
         return "nothing is stored (the index counts it as 0)"
-    return {"update_applied": "the edition changes no fact", "old_version_kept": "the edition changes no fact",
-            "forget_violation": "the edition has no forget request",
-            "language_mismatch": "no stored sentence has a language that can be told"}.get(name, "there is nothing to count")
+    return {
+        "update_applied": "the edition changes no fact",
+        "old_version_kept": "the edition changes no fact",
+        "forget_violation": "the edition has no forget request",
+        "language_mismatch": "no stored sentence has a language that can be told",
+    }.get(name, "there is nothing to count")
 
 
 def rounded(value: Any) -> Any:
@@ -313,32 +360,44 @@ def beyond(units: Sequence[Unit], events: Sequence[Row]) -> dict[str, Any]:
     readable = [u for u in units if not u.unreadable]
     names = {u.name for u in units}
     events = [e for e in events if e["unit"] in names]
-    return rounded({
-        "changes": {kind: _changes(units, readable, kind) for kind in ("full", "partial")},
-        "old_version_split": _split(readable, lambda f: f.versions[:-1] if f.change != "none" and f.lasts else []),
-        "forgotten_split": _split(readable, lambda f: f.versions if f.forget is not None else []),
-        "leak_questions": _tally(units, "leak", "leaked"),
-        "cascade": {
-            "still_stored": _figure([content_kept(f, u.versions) for u in readable for f in u.persona.facts if f.cascade], "no such fact in the edition"),
-            "still_answered": _tally(units, "lapsed", "leaked"),
-        },
-        "stale_answers": _tally(units, "check", "stale"),
-        "no_answer": _tally(units, "check", "none"),
-        "collateral": _collateral(readable, events),
-        "residue": _residue(events),
-        "yield": yields(events),
-        "reading": _reading(events),
-        "layers": dict(sum((Counter(u.size["memory_characters"]) for u in readable), Counter())),
-        "not_judged": _not_judged(units),
-    })
+    return rounded(
+        {
+            "changes": {kind: _changes(units, readable, kind) for kind in ("full", "partial")},
+            "old_version_split": _split(readable, lambda f: f.versions[:-1] if f.change != "none" and f.lasts else []),
+            "forgotten_split": _split(readable, lambda f: f.versions if f.forget is not None else []),
+            "leak_questions": _tally(units, "leak", "leaked"),
+            "cascade": {
+                "still_stored": _figure(
+                    [content_kept(f, u.versions) for u in readable for f in u.persona.facts if f.cascade],
+                    "no such fact in the edition",
+                ),
+                "still_answered": _tally(units, "lapsed", "leaked"),
+            },
+            "stale_answers": _tally(units, "check", "stale"),
+            "no_answer": _tally(units, "check", "none"),
+            "collateral": _collateral(readable, events),
+            "residue": _residue(events),
+            "yield": yields(events),
+            "reading": _reading(events),
+            "layers": dict(sum((Counter(u.size["memory_characters"]) for u in readable), Counter())),
+            "not_judged": _not_judged(units),
+        }
+    )
 
 
 def _figure(answers: Iterable[bool | None], reason: str = "there is nothing to count") -> dict[str, Any]:
     answers = list(answers)
     judged = [a for a in answers if a is not None]
     rate = stats.wilson(sum(judged), len(judged), len(answers) - len(judged))
-    return {"k": rate.k, "n": rate.n, "rate": rate.rate, "low": rate.low, "high": rate.high, "not_judged": rate.not_judged,
-            "reason": None if rate.n else f"none of {len(answers)} was judged" if answers else reason}
+    return {
+        "k": rate.k,
+        "n": rate.n,
+        "rate": rate.rate,
+        "low": rate.low,
+        "high": rate.high,
+        "not_judged": rate.not_judged,
+        "reason": None if rate.n else f"none of {len(answers)} was judged" if answers else reason,
+    }
 
 
 def _changes(units: Sequence[Unit], readable: Sequence[Unit], kind: str) -> dict[str, Any]:
@@ -394,9 +453,15 @@ def _collateral(units: Sequence[Unit], events: Sequence[Row]) -> dict[str, Any]:
     went: dict[str, list[str]] = defaultdict(list)
     for event in events:
         went[event["unit"]] += [squeezed(memory["text"]) for memory in event["detail"].get("gone", [])]
-    seen = [missing and any(text in gone for text in _stated(u.persona, f) for gone in went[u.name])
-            for (u, f), missing in zip(untouched, absent) if u.name in watched]
-    return {"lost": _figure(seen, "the store was not listed while the system was fed"), "untouched_absent_at_end": _figure(absent)}
+    seen = [
+        missing and any(text in gone for text in _stated(u.persona, f) for gone in went[u.name])
+        for (u, f), missing in zip(untouched, absent)
+        if u.name in watched
+    ]
+    return {
+        "lost": _figure(seen, "the store was not listed while the system was fed"),
+        "untouched_absent_at_end": _figure(absent),
+    }
 
 
 def _stated(persona: Persona, fact: Fact) -> set[str]:
@@ -418,16 +483,28 @@ def _residue(events: Sequence[Row]) -> dict[str, Any]:
     if not done:
         reasons = sorted({str(e["detail"].get("reason", e["status"])) for e in rows})
         return {"units": 0, "reason": "; ".join(reasons) or "no store folder was searched"}
-    result: dict[str, Any] = {"units": len(done), "reason": None, "files": sum(d.get("files", 0) for d in done),
-                              "bytes": sum(d.get("bytes", 0) for d in done)}
+    result: dict[str, Any] = {
+        "units": len(done),
+        "reason": None,
+        "files": sum(d.get("files", 0) for d in done),
+        "bytes": sum(d.get("bytes", 0) for d in done),
+    }
     for what in ("forgotten", "replaced"):
         groups = [d[what] for d in done if what in d]
         found = sum(len(g["found"]) for g in groups)
         kinds = Counter(kind for g in groups for places in g["found"].values() for kind in places)
         rate = stats.wilson(found, sum(g["n"] for g in groups))
-        result[what] = {"k": rate.k, "n": rate.n, "rate": rate.rate, "low": rate.low, "high": rate.high, "not_judged": 0,
-                        "reason": None if rate.n else "there was nothing to search for", "kinds": dict(sorted(kinds.items())),
-                        "not_searchable": sum(len(g.get("not_searchable", [])) for g in groups)}
+        result[what] = {
+            "k": rate.k,
+            "n": rate.n,
+            "rate": rate.rate,
+            "low": rate.low,
+            "high": rate.high,
+            "not_judged": 0,
+            "reason": None if rate.n else "there was nothing to search for",
+            "kinds": dict(sorted(kinds.items())),
+            "not_searchable": sum(len(g.get("not_searchable", [])) for g in groups),
+        }
     return result
 
 
@@ -441,10 +518,15 @@ def yields(events: Sequence[Row]) -> dict[str, Any]:
     told = {n: [e[n] for e in calls if e[n] is not None] for n in names}
     no_op = [d["no_op"] for d in looked if "no_op" in d]
     return {
-        "calls": len(calls), "failed": sum(e["status"] == "failed" for e in calls),
+        "calls": len(calls),
+        "failed": sum(e["status"] == "failed" for e in calls),
         "unsupported": sum(e["status"] == "unsupported" for e in calls),
         "warnings": sum(len(e["warnings"]) for e in calls),
-        **({"warning_kinds": dict(sorted(kinds.items(), key=lambda one: (-one[1], one[0]))[:WARNING_KINDS])} if kinds else {}),
+        **(
+            {"warning_kinds": dict(sorted(kinds.items(), key=lambda one: (-one[1], one[0]))[:WARNING_KINDS])}
+            if kinds
+            else {}
+        ),
         "told": {n: sum(told[n]) if told[n] else None for n in names},
         "seen": {n: sum(d["observed"][n] for d in looked) if looked else None for n in names},
         "no_op": sum(no_op) if no_op else None,
@@ -454,9 +536,12 @@ def yields(events: Sequence[Row]) -> dict[str, Any]:
 def _reading(events: Sequence[Row]) -> dict[str, Any]:
     rows = [e for e in events if e["op"] == "reread"]
     done = [e for e in rows if e["status"] == "ok"]
-    return {"units": len(done), "changed_units": sum(any(e[w] for w in ("added", "changed", "removed")) for e in done),
-            **{w: sum(e[w] or 0 for e in done) for w in ("added", "changed", "removed")},
-            "reason": None if done else "the store was not read a second time"}
+    return {
+        "units": len(done),
+        "changed_units": sum(any(e[w] for w in ("added", "changed", "removed")) for e in done),
+        **{w: sum(e[w] or 0 for e in done) for w in ("added", "changed", "removed")},
+        "reason": None if done else "the store was not read a second time",
+    }
 
 
 def _not_judged(units: Sequence[Unit]) -> dict[str, dict[str, int]]:
@@ -493,8 +578,11 @@ def units_of(rows: Sequence[Row], personas: Sequence[Persona]) -> list[Unit]:
     known = {p.id: p for p in personas}
     strangers = sorted({p for p, _ in by_unit} - set(known))
     if strangers:
-        raise InputError(f"rows of persona {strangers[0]!r}, which is not in the dataset", "judgements.jsonl",
-                         "Judge the run again: make it with the same dataset")
+        raise InputError(
+            f"rows of persona {strangers[0]!r}, which is not in the dataset",
+            "judgements.jsonl",
+            "Judge the run again: make it with the same dataset",
+        )
     order = {p.id: i for i, p in enumerate(personas)}
     routes = {r: i for i, r in enumerate(ROUTES)}
     keys = sorted(by_unit, key=lambda key: (order[key[0]], routes.get(key[1], 9), key[1]))
@@ -502,8 +590,13 @@ def units_of(rows: Sequence[Row], personas: Sequence[Persona]) -> list[Unit]:
 
 
 def metrics(
-    rows: Sequence[Row], personas: Sequence[Persona], params: Any, *, events: Sequence[Row] = (),
-    failed: Mapping[str, str] | None = None, calls: Sequence[Row] = (),
+    rows: Sequence[Row],
+    personas: Sequence[Persona],
+    params: Any,
+    *,
+    events: Sequence[Row] = (),
+    failed: Mapping[str, str] | None = None,
+    calls: Sequence[Row] = (),
 ) -> dict[str, Any]:
     """metrics.json of one run (its fields: this module's docstring).
 
@@ -515,30 +608,49 @@ def metrics(
     units = units_of(rows, personas)
     planned = [f"{p.id}/{route}" for p in personas for route in (ROUTES if params.route == "all" else (params.route,))]
     by_route = {}
-    for route in dict.fromkeys(u.route for u in sorted(units, key=lambda u: ROUTES.index(u.route) if u.route in ROUTES else 9)):
+    for route in dict.fromkeys(
+        u.route for u in sorted(units, key=lambda u: ROUTES.index(u.route) if u.route in ROUTES else 9)
+    ):
         some = [u for u in units if u.route == route]
         by_route[route] = _part(some, events, options)
         by_route[route]["by_language"] = {
             language: _part([u for u in some if u.persona.language == language], events, options)
-            for language in sorted({u.persona.language for u in some})}
+            for language in sorted({u.persona.language for u in some})
+        }
     if not by_route:
         by_route[planned[0].split("/")[1] if planned else "raw"] = {**_part([], events, options), "by_language": {}}
     headline = next(iter(by_route))
     judge = next((r for r in rows if r["kind"] == "judge"), None)
     return {
-        "schema": SCHEMA, "system": params.system, "route": headline,
-        **({"plumbing": True} if _plumbing({"system": params.system, "model": getattr(params, "model", "extractive")}) else {}),
+        "schema": SCHEMA,
+        "system": params.system,
+        "route": headline,
+        **(
+            {"plumbing": True}
+            if _plumbing({"system": params.system, "model": getattr(params, "model", "extractive")})
+            else {}
+        ),
         **{key: by_route[headline][key] for key in ("metrics", "pillars", "index", "live", "by_language", "beyond")},
         "by_route": by_route,
-        "judge": {"name": judge["name"] if judge else None, "version": judge["version"] if judge else None,
-                  "measured": rounded(judge["measured"]) if judge else {},
-                  "answerer": params.answerer, "grader": params.grader,
-                  **({"panel": judge["panel"]} if judge and judge.get("panel") else {})},
+        "judge": {
+            "name": judge["name"] if judge else None,
+            "version": judge["version"] if judge else None,
+            "measured": rounded(judge["measured"]) if judge else {},
+            "answerer": params.answerer,
+            "grader": params.grader,
+            **({"panel": judge["panel"]} if judge and judge.get("panel") else {}),
+        },
         **({"cost": ingestion_cost(calls, events)} if calls else {}),
-        "units": {"planned": len(planned), "finished": len(units),
-                  "failed": [{"unit": u, "reason": (failed or {}).get(u, "it left no rows")}
-                             for u in planned if u not in {x.name for x in units}],
-                  "unreadable": [{"unit": u.name, "reason": u.unreadable} for u in units if u.unreadable]},
+        "units": {
+            "planned": len(planned),
+            "finished": len(units),
+            "failed": [
+                {"unit": u, "reason": (failed or {}).get(u, "it left no rows")}
+                for u in planned
+                if u not in {x.name for x in units}
+            ],
+            "unreadable": [{"unit": u.name, "reason": u.unreadable} for u in units if u.unreadable],
+        },
     }
 
 
@@ -550,16 +662,26 @@ def ingestion_cost(calls: Sequence[Row], events: Sequence[Row]) -> dict[str, Any
     inputs = sum(row["op"] in ("ingest", "forget") for row in events)
     number = sum(row["attempt"] == 1 for row in calls)
     # the built-in model costs nothing: that is known
-    billed, listed = ([Decimal(0) if row["mode"] == "embedded" else money(row[name]) for row in calls] for name in ("cost", "list_cost"))
+    billed, listed = (
+        [Decimal(0) if row["mode"] == "embedded" else money(row[name]) for row in calls]
+        for name in ("cost", "list_cost")
+    )
 
     def dollars(amounts: Sequence[Any]) -> str | None:
         known = [amount for amount in amounts if amount is not None]
         return format(sum(known), "f") if known else None
 
     return {
-        "calls": number, "attempts": len(calls), "inputs": inputs, "calls_per_input": round(number / inputs, 4) if inputs else None,
-        "prompt_tokens": sum(row["prompt_tokens"] or 0 for row in calls), "completion_tokens": sum(row["completion_tokens"] or 0 for row in calls),
-        "billed_usd": dollars(billed), "list_usd": dollars(listed), "unbilled": billed.count(None), "unlisted": listed.count(None),
+        "calls": number,
+        "attempts": len(calls),
+        "inputs": inputs,
+        "calls_per_input": round(number / inputs, 4) if inputs else None,
+        "prompt_tokens": sum(row["prompt_tokens"] or 0 for row in calls),
+        "completion_tokens": sum(row["completion_tokens"] or 0 for row in calls),
+        "billed_usd": dollars(billed),
+        "list_usd": dollars(listed),
+        "unbilled": billed.count(None),
+        "unlisted": listed.count(None),
         "models": sorted({row["model_answered"] for row in calls if row["model_answered"]}),
     }
 
@@ -573,7 +695,11 @@ def recorded(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def _part(units: Sequence[Unit], events: Sequence[Row], options: dict) -> dict[str, Any]:
-    return {**section(units, "page", **options), "live": section(units, "live", **options), "beyond": beyond(units, events)}
+    return {
+        **section(units, "page", **options),
+        "live": section(units, "live", **options),
+        "beyond": beyond(units, events),
+    }
 
 
 # --- the step -----------------------------------------------------------------------------------------------------
@@ -596,7 +722,9 @@ def failures(folder: str | Path) -> dict[str, str]:
     for path in sorted(Path(folder).glob("units/*/*.failed.json")):
         if not path.with_name(path.name.removesuffix(".failed.json") + ".json").exists():
             note = json.loads(path.read_bytes())
-            result[note.get("unit") or path.name.removesuffix(".failed.json").replace("@", "/")] = str(note.get("reason"))
+            result[note.get("unit") or path.name.removesuffix(".failed.json").replace("@", "/")] = str(
+                note.get("reason")
+            )
     return result
 
 
@@ -620,8 +748,12 @@ def run(folder: str | Path, params: Any) -> list[dict[str, Any]]:
         elif got is not None:
             runs.append(got)
     runs = compare.labelled([runs[0], *sorted(runs[1:], key=lambda r: (r.system, r.id))])
-    result = compare.comparison(runs, seed=params.seed, resamples=params.bootstrap, floor=params.floor, left_out=left_out)
-    result["metrics"] = {r.label: {key: r.metrics[key] for key in ("by_route", "units", "cost") if key in r.metrics} for r in runs}
+    result = compare.comparison(
+        runs, seed=params.seed, resamples=params.bootstrap, floor=params.floor, left_out=left_out
+    )
+    result["metrics"] = {
+        r.label: {key: r.metrics[key] for key in ("by_route", "units", "cost") if key in r.metrics} for r in runs
+    }
     if others := _other_judges(folder, rows, params.beside):
         result["judges"] = others
     write_atomic(folder / "comparison.json", dumps(result) + "\n")
@@ -639,8 +771,12 @@ def _other_judges(folder: Path, rows: Sequence[Row], beside: Sequence[str]) -> l
     places = ([folder.parent.parent / parent] if parent else []) + [Path(place) for place in beside]
     found = {}
     for place in places:
-        same = all((place / name).is_file() and (folder / name).is_file() and (place / name).read_bytes() == (folder / name).read_bytes()
-                   for name in ("dataset.jsonl", "memories.jsonl", "contexts.jsonl", "events.jsonl"))
+        same = all(
+            (place / name).is_file()
+            and (folder / name).is_file()
+            and (place / name).read_bytes() == (folder / name).read_bytes()
+            for name in ("dataset.jsonl", "memories.jsonl", "contexts.jsonl", "events.jsonl")
+        )
         if same and place.resolve() != folder.resolve() and (place / "judgements.jsonl").is_file():
             name = "/".join(place.parts[-2:])
             found[name] = judges.compared(rows, read_jsonl(place / "judgements.jsonl"), name)
@@ -659,7 +795,10 @@ def _beside(place: Path, folder: Path, mine: Sequence[Row], params: Any):
         return f"it is not finished ({error.what})"
     if (place / "dataset.jsonl").read_bytes() != (folder / "dataset.jsonl").read_bytes():
         return "it was made on another edition or other personas"
-    judges = [next(({k: r[k] for k in ("name", "version")} for r in some if r["kind"] == "judge"), None) for some in (mine, rows)]
+    judges = [
+        next(({k: r[k] for k in ("name", "version")} for r in some if r["kind"] == "judge"), None)
+        for some in (mine, rows)
+    ]
     if judges[0] != judges[1]:
         return f"it was judged by {judges[1]}, this run by {judges[0]}"
     theirs = parameters(place)
@@ -670,7 +809,14 @@ def _beside(place: Path, folder: Path, mine: Sequence[Row], params: Any):
             return f"{name} is {theirs[name]!r} there and {getattr(params, name)!r} here"
     system = theirs.get("system") or place.parent.name
     route = theirs.get("route") or params.route
-    counted = metrics(rows, personas, params.model_copy(update={"system": system, "route": route}), events=events, failed=failed, calls=recorded(place))
+    counted = metrics(
+        rows,
+        personas,
+        params.model_copy(update={"system": system, "route": route}),
+        events=events,
+        failed=failed,
+        calls=recorded(place),
+    )
     return compare.Run(system, place.name, counted, units_of(rows, personas))
 
 
@@ -684,7 +830,13 @@ def _plumbing(parameters: Mapping[str, Any]) -> bool:
 
 def parameters(folder: str | Path) -> dict[str, Any]:
     """The parameters that a run was made with, from its receipt or its steps' notes; {} where it has neither."""
-    for name in ("receipt.json", "steps/4-analyze.json", "steps/3-judge.json", "steps/2-ingest.json", "steps/1-generate.json"):
+    for name in (
+        "receipt.json",
+        "steps/4-analyze.json",
+        "steps/3-judge.json",
+        "steps/2-ingest.json",
+        "steps/1-generate.json",
+    ):
         path = Path(folder) / name
         if path.exists():
             found = json.loads(path.read_bytes())
@@ -698,7 +850,14 @@ def rederive(folder: str | Path, params: Any = None) -> dict[str, Any]:
     from kiokulab.params import KiokuParams
 
     rows, personas, events, failed = load(folder)
-    return metrics(rows, personas, params or KiokuParams.checked(parameters(folder)), events=events, failed=failed, calls=recorded(folder))
+    return metrics(
+        rows,
+        personas,
+        params or KiokuParams.checked(parameters(folder)),
+        events=events,
+        failed=failed,
+        calls=recorded(folder),
+    )
 
 
 def refused(folder: str | Path) -> list[str]:
@@ -709,9 +868,16 @@ def refused(folder: str | Path) -> list[str]:
 
 # --- as text ------------------------------------------------------------------------------------------------------
 
-TITLES = {"recall": "Recall", "update_applied": "Update applied", "old_version_kept": "Old version kept",
-          "forget_violation": "Forget violation", "noise": "Noise", "language_mismatch": "Language mismatch",
-          "check_questions": "Check questions", "compression": "Compression"}
+TITLES = {
+    "recall": "Recall",
+    "update_applied": "Update applied",
+    "old_version_kept": "Old version kept",
+    "forget_violation": "Forget violation",
+    "noise": "Noise",
+    "language_mismatch": "Language mismatch",
+    "check_questions": "Check questions",
+    "compression": "Compression",
+}
 
 
 def shown(name: str, figure: Row) -> str:
@@ -736,7 +902,9 @@ def index_shown(index: Row) -> str:
     """'96.1 (94.0 to 97.5)', or 'n/a'."""
     if index["value"] is None:
         return "n/a"
-    return f"{index['value']:.1f}" + (f" ({index['low']:.1f} to {index['high']:.1f})" if index["low"] is not None else "")
+    return f"{index['value']:.1f}" + (
+        f" ({index['low']:.1f} to {index['high']:.1f})" if index["low"] is not None else ""
+    )
 
 
 def printed(metrics: Row) -> str:
@@ -745,8 +913,13 @@ def printed(metrics: Row) -> str:
     for route, part in metrics["by_route"].items():
         lines.append(f"{metrics['system']}, route {route}: index {index_shown(part['index'])}")
         for name in METRICS:
-            lines.append(f"  {TITLES[name]:<18} {shown(name, part['metrics'][name]):>8}  ({counted(name, part['metrics'][name])})")
-        pillars = [f"{name} {'n/a' if part['pillars'][name] is None else format(100 * part['pillars'][name], '.1f')}" for name in PILLARS]
+            lines.append(
+                f"  {TITLES[name]:<18} {shown(name, part['metrics'][name]):>8}  ({counted(name, part['metrics'][name])})"
+            )
+        pillars = [
+            f"{name} {'n/a' if part['pillars'][name] is None else format(100 * part['pillars'][name], '.1f')}"
+            for name in PILLARS
+        ]
         lines.append(f"  Pillars            {', '.join(pillars)}")
         if part["index"]["empty_store"]:
             lines.append("  Nothing is stored: the formula gives an empty store noise 0, mismatch 0 and compression 1.")
@@ -761,13 +934,28 @@ def printed(metrics: Row) -> str:
 
 def line(system: str, metrics: Row) -> dict[str, Any]:
     """One system as one line of a table: the headline route's figures as text."""
-    return {"system": system, "route": metrics["route"], "index": index_shown(metrics["index"]),
-            **{name: f"{shown(name, f)} ({counted(name, f)})" for name, f in metrics["metrics"].items()}}
+    return {
+        "system": system,
+        "route": metrics["route"],
+        "index": index_shown(metrics["index"]),
+        **{name: f"{shown(name, f)} ({counted(name, f)})" for name, f in metrics["metrics"].items()},
+    }
 
 
 def summary(folders: Sequence[str | Path]) -> str:
     """The table for the terminal: three lines a system and route (figure; k/n; 95 % interval)."""
-    heads = ["System", "Index", "Recall", "Update", "Old kept", "Forget viol.", "Noise", "Lang. mism.", "Questions", "Compression"]
+    heads = [
+        "System",
+        "Index",
+        "Recall",
+        "Update",
+        "Old kept",
+        "Forget viol.",
+        "Noise",
+        "Lang. mism.",
+        "Questions",
+        "Compression",
+    ]
     table, plumbing, notes, faults = [heads], [], [], []
     for folder in folders:
         path = Path(folder) / "metrics.json"
@@ -786,23 +974,31 @@ def summary(folders: Sequence[str | Path]) -> str:
                 table += _three_lines(found["system"], route, part)
             if part["index"]["empty_store"]:
                 notes.append(f"{found['system']}, {route}: nothing is stored; the index still gives that about 31.6")
-            notes += [f"{found['system']}, {route}, {name}: n/a, {f['reason']}" for name, f in part["metrics"].items()
-                      if f["rate"] is None and not part["index"]["empty_store"]]
+            notes += [
+                f"{found['system']}, {route}, {name}: n/a, {f['reason']}"
+                for name, f in part["metrics"].items()
+                if f["rate"] is None and not part["index"]["empty_store"]
+            ]
             lost = sum(f["not_judged"] for f in part["metrics"].values())
             if lost:
-                notes.append(f"{found['system']}, {route}: {lost} not judged (in no rate; worst case index {part['index']['worst']:.1f})")
+                notes.append(
+                    f"{found['system']}, {route}: {lost} not judged (in no rate; worst case index {part['index']['worst']:.1f})"
+                )
         notes += [f"{found['system']}: unit {u['unit']} failed: {u['reason']}" for u in found["units"]["failed"]]
     if faults:
-        return ("REFUSED: the oracle falls short, so the harness is broken and not the systems:\n"
-                + "\n".join(f"  {fault}" for fault in faults))
+        return "REFUSED: the oracle falls short, so the harness is broken and not the systems:\n" + "\n".join(
+            f"  {fault}" for fault in faults
+        )
     if plumbing:
         table += plumbing
         from kiokulab.feeding import BRACKETS
 
         notes.insert(0, BRACKETS)
     widths = [max(len(row[i]) for row in table) for i in range(len(heads))]
-    text = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))).rstrip()
-            for row in table]
+    text = [
+        "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))).rstrip()
+        for row in table
+    ]
     text.insert(1, "  ".join("-" * w for w in widths))
     return "\n".join(text + notes)
 
@@ -812,7 +1008,15 @@ def _three_lines(system: str, route: str, part: Row) -> list[list[str]]:
         return "" if f["low"] is None else f"{scale * f['low']:.{digits}f}-{scale * f['high']:.{digits}f}"
 
     index, rates = part["index"], part["metrics"]
-    first = [system, "n/a" if index["value"] is None else f"{index['value']:.1f}", *[shown(n, rates[n]) for n in METRICS]]
-    second = [f"  {route}", "", *[f"{rates[n]['k']}/{rates[n]['n']}" if rates[n]["rate"] is not None else "" for n in METRICS]]
+    first = [
+        system,
+        "n/a" if index["value"] is None else f"{index['value']:.1f}",
+        *[shown(n, rates[n]) for n in METRICS],
+    ]
+    second = [
+        f"  {route}",
+        "",
+        *[f"{rates[n]['k']}/{rates[n]['n']}" if rates[n]["rate"] is not None else "" for n in METRICS],
+    ]
     third = ["", span(index, 1, 1), *[span(rates[n], *((1, 2) if n == "compression" else (100, 0))) for n in METRICS]]
     return [first, second, third]

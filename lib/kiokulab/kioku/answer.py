@@ -46,25 +46,45 @@ class Answer:
 
 _ASKED = [  # what kind of value a question asks for; the first that fits
     ("weekday", r"\b(?:which|what) day\b(?! of the month)|on which days?|何曜日|何曜"),
-    ("time", r"\bwhat time\b|\bwhen (?:does|do|is|are) .*\b(?:start|begin|open|leave|close)|\bhow late\b|\bhow early\b|何時(?!間)"),
-    ("date", r"\bwhat date\b|\bwhen (?:is|was|are)\b.*\b(?:birthday|anniversary|appointment|deadline|due|wedding|exam)\b|何月何日|いつですか|\bwhen\b.*\bborn|誕生日はいつ|\bwhat day\b.*\bmonth"),
+    (
+        "time",
+        r"\bwhat time\b|\bwhen (?:does|do|is|are) .*\b(?:start|begin|open|leave|close)|\bhow late\b|\bhow early\b|何時(?!間)",
+    ),
+    (
+        "date",
+        r"\bwhat date\b|\bwhen (?:is|was|are)\b.*\b(?:birthday|anniversary|appointment|deadline|due|wedding|exam)\b|何月何日|いつですか|\bwhen\b.*\bborn|誕生日はいつ|\bwhat day\b.*\bmonth",
+    ),
     ("month", r"\b(?:which|what) month\b|何月(?!何日)"),
     ("year", r"\b(?:which|what) year\b|何年(?!間|ぐらい|くらい)"),
-    ("money", r"\bhow much\b(?! (?:time|water|coffee|sugar))|\bwhat (?:do|does|is|did).*\b(?:pay|cost|costs|price|rent|fee|salary|budget)\b|いくら|何円"),
+    (
+        "money",
+        r"\bhow much\b(?! (?:time|water|coffee|sugar))|\bwhat (?:do|does|is|did).*\b(?:pay|cost|costs|price|rent|fee|salary|budget)\b|いくら|何円",
+    ),
     ("frequency", r"\bhow (?:often|many times)\b|何回|どのくらいの頻度|週に何|月に何"),
-    ("duration", r"\bhow long\b|\bhow many (?:minutes|hours|days|weeks|months|years)\b|何分|何時間|何年間|何か月|何ヶ月|どのくらいかか|どれくらいかか"),
+    (
+        "duration",
+        r"\bhow long\b|\bhow many (?:minutes|hours|days|weeks|months|years)\b|何分|何時間|何年間|何か月|何ヶ月|どのくらいかか|どれくらいかか",
+    ),
     ("age", r"\bhow old\b|\bwhat age\b|何歳|いくつですか"),
     ("percent", r"\bwhat percent|何パーセント|何割"),
-    ("quantity", r"\bhow (?:far|tall|heavy|much water|many (?:kilomet|km|miles|pages|steps|kilos))|何キロ|何センチ|何ページ|何歩"),
+    (
+        "quantity",
+        r"\bhow (?:far|tall|heavy|much water|many (?:kilomet|km|miles|pages|steps|kilos))|何キロ|何センチ|何ページ|何歩",
+    ),
     ("ordinal", r"\b(?:which|what) floor\b|何階|何番目"),
     ("count", r"\bhow many\b|何人|何匹|何冊|何本|何個|何台|いくつ"),
 ]
 _ASKED = [(kind, re.compile(pattern)) for kind, pattern in _ASKED]
 _ASKS = re.compile(r"(?:ますか|ですか|かな|でしょうか|だろうか?|ないか)。?$")
-_TELLS = re.compile(r"\b(?:remember|forget|note|know that|keep in mind)\b|覚え|忘れ|メモ")  # "Could you remember that ...?" tells
-_STOP = frozenset("what which who when where why how is are am was were do does did my i me the a an of to in on at for with and or it its you your have has had go goes get "
-                  "can could would will be been that this there many much often long called name many any kind sort user's user".split())
-_JA_STOP = re.compile(r"私の?|僕の?|何です|どこです|いつです|誰です|ですか|ますか|でしょう|教えて|ください|何という|という|している|どの|どんな")
+# "Could you remember that ...?" tells
+_TELLS = re.compile(r"\b(?:remember|forget|note|know that|keep in mind)\b|覚え|忘れ|メモ")
+_STOP = frozenset(
+    "what which who when where why how is are am was were do does did my i me the a an of to in on at for with and or it its you your have has had go goes get "
+    "can could would will be been that this there many much often long called name many any kind sort user's user".split()
+)
+_JA_STOP = re.compile(
+    r"私の?|僕の?|何です|どこです|いつです|誰です|ですか|ますか|でしょう|教えて|ください|何という|という|している|どの|どんな"
+)
 
 
 def asked_kind(question: str) -> str | None:
@@ -79,12 +99,21 @@ def _terms(text: str) -> frozenset[str]:
     text = normalise(text)
     words = {_stem(w) for w in re.findall(r"[a-z0-9à-ÿ]+", text) if w not in _STOP}
     japanese = re.findall(f"[{CJK}]+", _JA_STOP.sub(" ", text))
-    pairs = {run[i:i + 2] for run in japanese for i in range(len(run) - 1)}
+    pairs = {run[i : i + 2] for run in japanese for i in range(len(run) - 1)}
     return frozenset(words | {p for p in pairs if not re.fullmatch("[ぁ-ん]{2}", p)})
 
 
 def _stem(word: str) -> str:
-    for ending in ("s", "ing", "ed", "e", "er", "y", "ie"):  # savings, saving, save and saved are one; swimming and swim too
+    # savings, saving, save and saved are one; swimming and swim too
+    for ending in (
+        "s",
+        "ing",
+        "ed",
+        "e",
+        "er",
+        "y",
+        "ie",
+    ):
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
             word = word[: -len(ending)]
             if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeiousl":
@@ -108,7 +137,9 @@ class ExtractiveAnswerer:
 
     def answer(self, question: str, items: Sequence[dict], subject: str | None = None) -> Answer:
         """The answer that the context gives; equal scores go to the earlier item."""
-        found = [(sentence, n, item) for n, item in enumerate(items) for sentence in sentences(item["text"])][:LONGEST_CONTEXT]
+        found = [(sentence, n, item) for n, item in enumerate(items) for sentence in sentences(item["text"])][
+            :LONGEST_CONTEXT
+        ]
         if not found:
             return Answer(None)
         kind, wanted = asked_kind(question), _terms(question)
@@ -147,8 +178,13 @@ class ExtractiveAnswerer:
 
 
 def _answers(kind: str | None, found: values.Found) -> bool:
-    return found.kind == kind or (kind == "date" and found.kind in ("weekday", "time")) or (kind in ("money", "quantity", "age") and found.kind == "count") or (
-        kind == "count" and found.kind in ("quantity", "frequency")) or (kind == "ordinal" and found.kind in ("quantity", "count"))
+    return (
+        found.kind == kind
+        or (kind == "date" and found.kind in ("weekday", "time"))
+        or (kind in ("money", "quantity", "age") and found.kind == "count")
+        or (kind == "count" and found.kind in ("quantity", "frequency"))
+        or (kind == "ordinal" and found.kind in ("quantity", "count"))
+    )
 
 
 def _same_matter(best: tuple, other: tuple, wanted: frozenset[str], kind: str | None) -> bool:
@@ -167,12 +203,22 @@ def _value(text: str, kinds: list[values.Found]) -> str | None:
     if not kinds:
         return None
     if len(kinds) == 1:
-        return text[kinds[0].start:kinds[0].end]
+        return text[kinds[0].start : kinds[0].end]
     for one in kinds:
-        if re.search(r"(?:\bto|→|->|から|\bnow(?: at| on)?|今は|じゃなく(?:て)?|ではなく(?:て)?) ?$", text[max(0, one.start - 8):one.start]) and CHANGE_VERB.search(text):
-            return text[one.start:one.end]
-    kept = [one for one in kinds if not re.search(r"(?:\bfrom|\bnot(?: at| on)?|\binstead of|\brather than|\bno longer(?: at| on)?) $", text[max(0, one.start - 18):one.start])]
-    return text[(kept or kinds)[0].start:(kept or kinds)[0].end]
+        if re.search(
+            r"(?:\bto|→|->|から|\bnow(?: at| on)?|今は|じゃなく(?:て)?|ではなく(?:て)?) ?$",
+            text[max(0, one.start - 8) : one.start],
+        ) and CHANGE_VERB.search(text):
+            return text[one.start : one.end]
+    kept = [
+        one
+        for one in kinds
+        if not re.search(
+            r"(?:\bfrom|\bnot(?: at| on)?|\binstead of|\brather than|\bno longer(?: at| on)?) $",
+            text[max(0, one.start - 18) : one.start],
+        )
+    ]
+    return text[(kept or kinds)[0].start : (kept or kinds)[0].end]
 
 
 # --- grading ----------------------------------------------------------------------------------------------------
@@ -217,12 +263,17 @@ def grade_check(answer: Answer, accepted: Sequence[str], stale: Sequence[str]) -
     if right and not old:
         return "right"
     if right:  # both are named: the later one, unless the text says that it is the one which is over
-        over = re.search(r"(?:\bfrom|\bnot(?: \w+)?|\binstead of|\brather than|\bno longer(?: \w+)?|\breplac\w+|\bused to be|\bwas) (?:the )?$", text[max(0, old[-1][0] - 24):old[-1][0]])
+        over = re.search(
+            r"(?:\bfrom|\bnot(?: \w+)?|\binstead of|\brather than|\bno longer(?: \w+)?|\breplac\w+|\bused to be|\bwas) (?:the )?$",
+            text[max(0, old[-1][0] - 24) : old[-1][0]],
+        )
         return "right" if right[-1][0] > old[-1][0] or over else "stale"
     return "stale" if old else "wrong"
 
 
-def grade_leak(answer: Answer, forgotten: Sequence[str], fact: FactView, judge: Judge, subject: str | None = None) -> str:
+def grade_leak(
+    answer: Answer, forgotten: Sequence[str], fact: FactView, judge: Judge, subject: str | None = None
+) -> str:
     """'leaked' where the answer gives the forgotten content, else 'kept_silent'. The value alone is not enough ("Monday" is in
     many sentences): the judge must find the fact, or a part of it, in the sentence."""
     if answer.sentence is None or not places(answer.sentence, forgotten):

@@ -47,9 +47,9 @@ REACH = 3  # utterances back in which an elliptic statement may have its anchor
 # Whose sentence it is: a near miss has to name one of these. Deliberately wider than the generator's own lists.
 OTHERS = {
     "en": "mother father mum mom dad sister brother neighbour neighbor colleague coworker boss cousin aunt uncle friend flatmate roommate niece "
-          "nephew grandmother grandfather grandma grandpa he she they his her their everyone somebody".split(),
+    "nephew grandmother grandfather grandma grandpa he she they his her their everyone somebody".split(),
     "ja": "両親 部長 課長 お向かい 母 父 姉 兄 妹 弟 祖母 祖父 叔母 伯母 叔父 伯父 おば おじ いとこ 従兄弟 従姉妹 同僚 上司 部下 先輩 後輩 友人 友達 友だち 隣 隣人 ご近所 近所 知人 知り合い 姪 甥 義母 義父 "
-          "ママ友 同期 店長 彼 彼女 さん 親戚 大家 同級生 幼なじみ 仲間 おばあちゃん おじいちゃん".split(),
+    "ママ友 同期 店長 彼 彼女 さん 親戚 大家 同級生 幼なじみ 仲間 おばあちゃん おじいちゃん".split(),
 }
 
 
@@ -65,7 +65,11 @@ class Fault:
     warning: bool = False
 
     def __str__(self) -> str:
-        place = self.persona + (f" {self.session}" if self.session else "") + (f" turn {self.turn}" if self.turn is not None else "")
+        place = (
+            self.persona
+            + (f" {self.session}" if self.session else "")
+            + (f" turn {self.turn}" if self.turn is not None else "")
+        )
         return f"{place}: {self.rule}: {self.message}"
 
 
@@ -94,8 +98,11 @@ class Forms:
     def stated(self, text: str) -> set[str]:
         """Ids ('f03.1') of the versions of which an anchor and every needed value stand in `text`."""
         plain = texts.normalise(text)
-        return {name for name, anchors, parts in self.entries
-                if any_form(anchors, plain) and parts and all(any_form(part, plain) for part in parts)}
+        return {
+            name
+            for name, anchors, parts in self.entries
+            if any_form(anchors, plain) and parts and all(any_form(part, plain) for part in parts)
+        }
 
 
 def changed_parts(fact: Fact, version: Version) -> list[int]:
@@ -126,7 +133,9 @@ def audit_persona(persona: Persona, parameters: dict) -> list[Fault]:
     """The faults of one persona."""
     faults: list[Fault] = []
 
-    def fault(rule: str, message: str, session: str | None = None, turn: int | None = None, warning: bool = False) -> None:
+    def fault(
+        rule: str, message: str, session: str | None = None, turn: int | None = None, warning: bool = False
+    ) -> None:
         faults.append(Fault(rule, persona.id, session, turn, message, warning))
 
     for kind, ids in (("fact", [f.id for f in persona.facts]), ("session", [s.id for s in persona.sessions])):
@@ -181,10 +190,16 @@ def _ledger(persona: Persona, order: dict[str, int], fault) -> None:
                 fault("versions", f"{name}: surface forms are missing")
         for old, new in zip(fact.versions, fact.versions[1:], strict=False):
             if old.valid_to != new.valid_from:
-                fault("versions", f"{fact.id}: version {old.n} ends at {old.valid_to}, version {new.n} begins at {new.valid_from}")
+                fault(
+                    "versions",
+                    f"{fact.id}: version {old.n} ends at {old.valid_to}, version {new.n} begins at {new.valid_from}",
+                )
             if order.get(new.valid_from, 0) <= order.get(old.valid_from, 0):
                 fault("versions", f"{fact.id}: version {new.n} does not begin after version {old.n}")
-            if not any({_key(x) for x in a}.isdisjoint(_key(x) for x in b) for a, b in zip(old.surface.values, new.surface.values, strict=False)):
+            if not any(
+                {_key(x) for x in a}.isdisjoint(_key(x) for x in b)
+                for a, b in zip(old.surface.values, new.surface.values, strict=False)
+            ):
                 fault("versions", f"{fact.id}: versions {old.n} and {new.n} cannot be told apart by any value")
         if fact.versions and fact.versions[-1].valid_to is not None and fact.cascade is None:
             fault("versions", f"{fact.id}: the last version has an end")
@@ -206,7 +221,9 @@ def _utterances(persona: Persona, order, facts, versions, fault) -> None:
             if not turns:
                 fault("forget_request", f"{fact.id}: no utterance of {session.id} asks to forget it", session.id)
             forgotten_at[fact.id] = (order[session.id], turns[0] if turns else len(session.turns))
-    ends = {name: _end(persona, order, name, *versions[name]) for name in versions if versions[name][1].valid_to in order}
+    ends = {
+        name: _end(persona, order, name, *versions[name]) for name in versions if versions[name][1].valid_to in order
+    }
     for position, session in enumerate(persona.sessions):
         for index, turn in enumerate(session.turns):
             where = (session.id, index)
@@ -279,13 +296,17 @@ def _stated(persona: Persona, order, fault) -> None:
             turns = [i for i, turn in enumerate(session.turns) if name in turn.states and turn.role == "user"]
             if not turns:
                 fault("stated", f"{name} is not stated in the session it is valid from", session.id)
-            elif not any(name in forms.stated(session.turns[i].text) or _by_evidence(session.turns[i], name) for i in turns):
+            elif not any(
+                name in forms.stated(session.turns[i].text) or _by_evidence(session.turns[i], name) for i in turns
+            ):
                 fault("stated", f"{name} is labelled, but its forms are not in the utterance", session.id, turns[0])
 
 
 def _by_evidence(turn: TurnLabel, name: str) -> bool:
     """Whether the utterance is labelled to state a version otherwise than by its forms (`_evidence` holds that to account)."""
-    return name in (turn.elliptic or []) or any(e.version == name for e in [*(turn.implied or []), *(turn.relative or [])])
+    return name in (turn.elliptic or []) or any(
+        e.version == name for e in [*(turn.implied or []), *(turn.relative or [])]
+    )
 
 
 def _evidence(persona: Persona, order, versions, fault) -> None:
@@ -311,7 +332,9 @@ def _evidence(persona: Persona, order, versions, fault) -> None:
                 elif rule == "implied" and _outright(*versions[name], hints[name], plain):
                     fault(rule, f"the utterance says {name} outright", *where)
                 elif rule == "relative":
-                    problem = _relative_problem(session, index, evidence, *versions[name], name in (turn.elliptic or []))
+                    problem = _relative_problem(
+                        session, index, evidence, *versions[name], name in (turn.elliptic or [])
+                    )
                     if problem:
                         fault(rule, f"{name}: {problem}", *where)
                 elif rule == "elliptic" and not any(e.version == name for e in turn.relative or []):
@@ -323,7 +346,9 @@ def _evidence(persona: Persona, order, versions, fault) -> None:
                 elif rule == "mistaken":
                     replaced = versions[name][1].valid_to
                     after = session.turns[index + 1] if index + 1 < len(session.turns) else None
-                    current = {f"{versions[name][0].id}.{v.n}" for v in versions[name][0].versions if v.n > versions[name][1].n}
+                    current = {
+                        f"{versions[name][0].id}.{v.n}" for v in versions[name][0].versions if v.n > versions[name][1].n
+                    }
                     if turn.role != "assistant" or replaced is None or position < order.get(replaced, len(order)):
                         fault(rule, f"{name} was not replaced, or it is not the assistant who repeats it", *where)
                     elif after is None or not current & set(after.states):
@@ -333,7 +358,9 @@ def _evidence(persona: Persona, order, versions, fault) -> None:
 def _outright(fact: Fact, version: Version, hints: set[str], plain: str) -> bool:
     """Whether a normalised text states a version by other forms than those that only imply it."""
     anchors = tuple(_key(anchor) for anchor in version.surface.anchors)
-    return any_form(anchors, plain) and all(any_form(tuple(form for form in part if form not in hints), plain) for part in _needed(fact, version))
+    return any_form(anchors, plain) and all(
+        any_form(tuple(form for form in part if form not in hints), plain) for part in _needed(fact, version)
+    )
 
 
 def _needed(fact: Fact, version: Version) -> list[tuple[str, ...]]:
@@ -344,10 +371,14 @@ def _needed(fact: Fact, version: Version) -> list[tuple[str, ...]]:
 
 def _anchor_before(session: SessionRecord, index: int, version: Version) -> bool:
     anchors = tuple(_key(anchor) for anchor in version.surface.anchors)
-    return any(any_form(anchors, texts.normalise(turn.text)) for turn in session.turns[max(0, index - REACH):index + 1])
+    return any(
+        any_form(anchors, texts.normalise(turn.text)) for turn in session.turns[max(0, index - REACH) : index + 1]
+    )
 
 
-def _relative_problem(session: SessionRecord, index: int, evidence: Evidence, fact: Fact, version: Version, elliptic: bool) -> str | None:
+def _relative_problem(
+    session: SessionRecord, index: int, evidence: Evidence, fact: Fact, version: Version, elliptic: bool
+) -> str | None:
     """What is wrong with a relative date; None where nothing is."""
     meant, plain = evidence.date or "", texts.normalise(session.turns[index].text)
     try:
@@ -356,7 +387,9 @@ def _relative_problem(session: SessionRecord, index: int, evidence: Evidence, fa
         return f"the session's date {session.date!r} cannot be read"
     if meant not in possible:
         return f"{evidence.words!r} said on {session.date[:10]} means {' or '.join(sorted(possible)) or 'nothing known'}, not {meant or 'no date'}"
-    kind, value = {10: ("date", meant), 7: ("month", meant[5:]), 4: ("year", int(meant) if len(meant) == 4 else 0)}[len(meant)]
+    kind, value = {10: ("date", meant), 7: ("month", meant[5:]), 4: ("year", int(meant) if len(meant) == 4 else 0)}[
+        len(meant)
+    ]
     spelled = {_key(form) for form in values.forms(kind, value)}
     if kind == "date":
         spelled |= {_key(form) for form in values.forms("date", meant[5:])}
@@ -389,8 +422,17 @@ def _cascades(persona: Persona, order, versions, fault) -> None:
             fault("cascade", f"{fact.id}: is both out of date and forgotten")
         for session in persona.sessions:
             for index, turn in enumerate(session.turns):
-                if turn.of == fact.id and turn.kind in ("change", "forget") and order[session.id] >= order.get(last.valid_to, 0):
-                    fault("cascade", f"somebody says that {fact.id} changed, so it is not left to be inferred", session.id, index)
+                if (
+                    turn.of == fact.id
+                    and turn.kind in ("change", "forget")
+                    and order[session.id] >= order.get(last.valid_to, 0)
+                ):
+                    fault(
+                        "cascade",
+                        f"somebody says that {fact.id} changed, so it is not left to be inferred",
+                        session.id,
+                        index,
+                    )
 
 
 def _questions(persona: Persona, fault) -> None:
@@ -403,12 +445,17 @@ def _questions(persona: Persona, fault) -> None:
             continue
         accepted = tuple(dict.fromkeys(_key(form) for form in [question.answer, *question.accepted]))
         if not any_form(accepted, _key(current.text)):
-            fault("question", f"{fact.id}: the answer {question.answer!r} is not in the current version {current.text!r}")
+            fault(
+                "question", f"{fact.id}: the answer {question.answer!r} is not in the current version {current.text!r}"
+            )
         if any_form(tuple(a for a in accepted if len(a) > 1), _key(question.text)):
             fault("question", f"{fact.id}: the question gives the answer away: {question.text!r}")
         for version in fact.versions[:-1]:
             if any_form(accepted, _key(version.text)):
-                fault("question", f"{fact.id}: the answer {question.answer!r} also stands in the older version {version.text!r}")
+                fault(
+                    "question",
+                    f"{fact.id}: the answer {question.answer!r} also stands in the older version {version.text!r}",
+                )
         stale = {_key(form) for form in question.stale}
         if stale & set(accepted):
             fault("question", f"{fact.id}: {sorted(stale & set(accepted))[0]!r} counts as right and as stale")
@@ -416,18 +463,24 @@ def _questions(persona: Persona, fault) -> None:
 
 def _distinguishable(persona: Persona, fault) -> None:
     """Two facts are one to a reader when they share an anchor and each part of one has a form in common with the other."""
-    prepared = [(fact, {_key(a) for a in version.surface.anchors}, [{_key(x) for x in part} for part in version.surface.values])
-                for fact in persona.facts for version in fact.versions]
+    prepared = [
+        (fact, {_key(a) for a in version.surface.anchors}, [{_key(x) for x in part} for part in version.surface.values])
+        for fact in persona.facts
+        for version in fact.versions
+    ]
     slots = collections.Counter(fact.slot for fact in persona.facts)
     for slot, times in slots.items():
         if times > 1:
             fault("distinguishable", f"{times} facts share the slot {slot}")
     for i, (fact, anchors, parts) in enumerate(prepared):
-        for other, other_anchors, other_parts in prepared[i + 1:]:
+        for other, other_anchors, other_parts in prepared[i + 1 :]:
             if other.id == fact.id or anchors.isdisjoint(other_anchors):
                 continue
             if within(parts, other_parts) or within(other_parts, parts):
-                fault("distinguishable", f"{fact.id} ({fact.slot}) and {other.id} ({other.slot}) share anchors and all values")
+                fault(
+                    "distinguishable",
+                    f"{fact.id} ({fact.slot}) and {other.id} ({other.slot}) share anchors and all values",
+                )
 
 
 def within(parts: list, others: list) -> bool:
@@ -436,15 +489,28 @@ def within(parts: list, others: list) -> bool:
 
 
 def _counts(persona: Persona, parameters: dict, fault) -> None:
-    expected = {"facts": parameters.get("facts", 40), "sessions": parameters.get("sessions", 30), "changes": parameters.get("changes", 10),
-                "forgets": parameters.get("forgets", 4)}
-    found = {"facts": len(persona.facts), "sessions": len(persona.sessions), "changes": sum(f.change != "none" for f in persona.facts),
-             "forgets": sum(f.forget is not None for f in persona.facts)}
+    expected = {
+        "facts": parameters.get("facts", 40),
+        "sessions": parameters.get("sessions", 30),
+        "changes": parameters.get("changes", 10),
+        "forgets": parameters.get("forgets", 4),
+    }
+    found = {
+        "facts": len(persona.facts),
+        "sessions": len(persona.sessions),
+        "changes": sum(f.change != "none" for f in persona.facts),
+        "forgets": sum(f.forget is not None for f in persona.facts),
+    }
     for name, n in expected.items():
         if found[name] != n and not (name == "facts" and found[name] == n - 1):
             fault("counts", f"{found[name]} {name} where the edition has {n}", warning=True)
-    least = {"partial changes": (sum(f.change == "partial" for f in persona.facts), parameters.get("partial_changes", 4)),
-             "near misses": (sum(t.kind == "near_miss" for s in persona.sessions for t in s.turns), parameters.get("near_misses", 6))}
+    least = {
+        "partial changes": (sum(f.change == "partial" for f in persona.facts), parameters.get("partial_changes", 4)),
+        "near misses": (
+            sum(t.kind == "near_miss" for s in persona.sessions for t in s.turns),
+            parameters.get("near_misses", 6),
+        ),
+    }
     for name, (n, fewest) in least.items():
         if n < fewest:
             fault("counts", f"{n} {name}, at least {fewest} belong to the edition", warning=True)
@@ -454,5 +520,8 @@ def summary(faults: list[Fault], written: bool = False) -> dict:
     """What `edition.json` says of the audit: {'faults': n, 'warnings': n, 'rules': {rule: n}}; with the rules for written
     editions among them where it is one."""
     rules = collections.Counter(f.rule for f in faults)
-    return {"faults": sum(not f.warning for f in faults), "warnings": sum(f.warning for f in faults),
-            "rules": {rule: rules.get(rule, 0) for rule in sorted(RULES | WRITTEN_RULES if written else RULES)}}
+    return {
+        "faults": sum(not f.warning for f in faults),
+        "warnings": sum(f.warning for f in faults),
+        "rules": {rule: rules.get(rule, 0) for rule in sorted(RULES | WRITTEN_RULES if written else RULES)},
+    }

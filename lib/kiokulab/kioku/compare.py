@@ -72,22 +72,31 @@ def oracle_faults(metrics: Mapping[str, Any]) -> list[str]:
     return faults
 
 
-def comparison(runs: Sequence[Run], *, seed: int, resamples: int, floor: float,
-               left_out: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
+def comparison(
+    runs: Sequence[Run], *, seed: int, resamples: int, floor: float, left_out: Sequence[Mapping[str, str]] = ()
+) -> dict[str, Any]:
     """comparison.json of some runs of one edition; the first is the run that it is written for."""
     runs = labelled(runs)
-    refused = [f"oracle ({run.id}): {fault}" for run in runs if run.system == "oracle" for fault in oracle_faults(run.metrics)]
+    refused = [
+        f"oracle ({run.id}): {fault}" for run in runs if run.system == "oracle" for fault in oracle_faults(run.metrics)
+    ]
     routes = dict.fromkeys(route for run in runs for route in run.metrics["by_route"])
     by_route = {}
     for route in (r for r in routes if r in runs[0].metrics["by_route"]):
         there = {run.label: [u for u in run.units if u.route == route] for run in runs}
         there = {label: units for label, units in there.items() if units}
         by_route[route] = _route(there, seed=seed, resamples=resamples, floor=floor)
-    return analyze.rounded({
-        "systems": [{"label": run.label, "system": run.system, "run": run.id, "mine": i == 0} for i, run in enumerate(runs)],
-        "checked": any(run.system == "oracle" for run in runs), "refused": refused,
-        "left_out": list(left_out), "by_route": by_route,
-    })
+    return analyze.rounded(
+        {
+            "systems": [
+                {"label": run.label, "system": run.system, "run": run.id, "mine": i == 0} for i, run in enumerate(runs)
+            ],
+            "checked": any(run.system == "oracle" for run in runs),
+            "refused": refused,
+            "left_out": list(left_out),
+            "by_route": by_route,
+        }
+    )
 
 
 def _route(there: Mapping[str, Sequence[analyze.Unit]], *, seed: int, resamples: int, floor: float) -> dict[str, Any]:
@@ -104,8 +113,12 @@ def _route(there: Mapping[str, Sequence[analyze.Unit]], *, seed: int, resamples:
 
 def _hits(units: Sequence[analyze.Unit], name: str) -> dict[tuple[str, str], bool]:
     """Right or wrong of each judged item (a kept old version is wrong)."""
-    return {(u.persona.id, fact): hit if name in analyze.HIGHER else not hit
-            for u in units for metric, fact, hit in u.items("page") if metric == name and hit is not None}
+    return {
+        (u.persona.id, fact): hit if name in analyze.HIGHER else not hit
+        for u in units
+        for metric, fact, hit in u.items("page")
+        if metric == name and hit is not None
+    }
 
 
 def _metric(hits: Mapping[str, Mapping], pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -116,8 +129,18 @@ def _metric(hits: Mapping[str, Mapping], pairs: Sequence[tuple[str, str]]) -> di
     for a, b in pairs:
         items = sorted(set(hits[a]) & set(hits[b]))
         got = stats.mcnemar([hits[a][i] for i in items], [hits[b][i] for i in items])
-        rows.append({"a": a, "b": b, "only_a": got.b, "only_b": got.c, "both": got.both, "neither": got.neither,
-                     "p": got.p, "verdict": got.verdict if items else "nothing in common"})
+        rows.append(
+            {
+                "a": a,
+                "b": b,
+                "only_a": got.b,
+                "only_b": got.c,
+                "both": got.both,
+                "neither": got.neither,
+                "p": got.p,
+                "verdict": got.verdict if items else "nothing in common",
+            }
+        )
     for row, adjusted in zip(rows, stats.holm([row["p"] for row in rows])):
         row["holm"] = adjusted
     return {"items": len(shared), "cochran": stats.cochran(table) if table else None, "pairs": rows}
@@ -137,7 +160,9 @@ def _index(there: Mapping[str, Sequence[analyze.Unit]], pairs, *, seed: int, res
     strata = next(iter(totals.values())).strata
     differences = []
     for a, b in pairs:
-        got = stats.bootstrap(lambda w: index(a, w) - index(b, w), len(personas), strata=strata, seed=seed, resamples=resamples)
+        got = stats.bootstrap(
+            lambda w: index(a, w) - index(b, w), len(personas), strata=strata, seed=seed, resamples=resamples
+        )
         apart = None if got.low is None else got.low > 0 or got.high < 0
         differences.append({"a": a, "b": b, "difference": got.value, "low": got.low, "high": got.high, "apart": apart})
     ranks: dict[str, Any] = {}
@@ -147,6 +172,12 @@ def _index(there: Mapping[str, Sequence[analyze.Unit]], pairs, *, seed: int, res
         ranked = [label for label in draws if not np.isnan(draws[label]).any()]
         if len(ranked) > 1:
             got = stats.ranks(np.stack([draws[label] for label in ranked], axis=1))
-            ranks = {label: {"low": int(got["low"][i]), "high": int(got["high"][i]), "like_leader": bool(got["like_leader"][i])}
-                     for i, label in enumerate(ranked)}
+            ranks = {
+                label: {
+                    "low": int(got["low"][i]),
+                    "high": int(got["high"][i]),
+                    "like_leader": bool(got["like_leader"][i]),
+                }
+                for i, label in enumerate(ranked)
+            }
     return differences, ranks

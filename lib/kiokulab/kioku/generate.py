@@ -22,12 +22,29 @@ from kiokulab import text as texts
 from kiokulab.errors import InputError
 from kiokulab.kioku import audit as auditing
 from kiokulab.kioku.records import Edition, Fact, Persona, Question, SessionRecord, Surface, TurnLabel, Version
-from kiokulab.kioku.template import FORGET_KINDS, LANGUAGES, Slot, Value, Vocabulary, expand, in_register, load_vocabulary, prefixed
+from kiokulab.kioku.template import (
+    FORGET_KINDS,
+    LANGUAGES,
+    Slot,
+    Value,
+    Vocabulary,
+    expand,
+    in_register,
+    load_vocabulary,
+    prefixed,
+)
 
 GENERATOR_VERSION = 1  # bumped whenever a byte of a generated edition could change
 audit = auditing.audit  # also known by this name
 FACTS, SESSIONS, CHANGES, FORGETS, NEAR_MISSES = 40, 30, 10, 4, 7
-LEDGER_PARAMETERS = {"facts": FACTS, "sessions": SESSIONS, "changes": CHANGES, "forgets": FORGETS, "partial_changes": 4, "near_misses": 6}
+LEDGER_PARAMETERS = {
+    "facts": FACTS,
+    "sessions": SESSIONS,
+    "changes": CHANGES,
+    "forgets": FORGETS,
+    "partial_changes": 4,
+    "near_misses": 6,
+}
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -36,12 +53,21 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 def edition_folder(edition: str | Path) -> Path:
     """The folder of an edition: a path that holds `edition.json`, or a name under data/kioku/ of the working folder or
     of the kit. InputError where there is none."""
-    candidates = [Path(edition), Path("data/kioku") / edition, REPOSITORY / "data/kioku" / edition, REPOSITORY / edition]
+    candidates = [
+        Path(edition),
+        Path("data/kioku") / edition,
+        REPOSITORY / "data/kioku" / edition,
+        REPOSITORY / edition,
+    ]
     for folder in candidates:
         if (folder / "edition.json").is_file():
             return folder
     names = sorted(p.parent.name for p in (REPOSITORY / "data/kioku").glob("*/edition.json"))
-    raise InputError(f"there is no edition {str(edition)!r}", "edition", f"Known: {', '.join(names) or 'none'}; or give a folder with edition.json")
+    raise InputError(
+        f"there is no edition {str(edition)!r}",
+        "edition",
+        f"Known: {', '.join(names) or 'none'}; or give a folder with edition.json",
+    )
 
 
 def load_edition(edition: str | Path) -> tuple[Edition, list[Persona]]:
@@ -63,8 +89,11 @@ def load_edition(edition: str | Path) -> tuple[Edition, list[Persona]]:
             rows = [(None, _json(path))]
         found = files.sha256_file(path)
         if found != expected:
-            raise InputError(f"the file is not the one that edition.json describes (sha256 {found[:12]}, expected {expected[:12]})", f"{path}:1",
-                             "An edition is frozen: restore the file, or make a new edition of it (data/kioku/README.md)")
+            raise InputError(
+                f"the file is not the one that edition.json describes (sha256 {found[:12]}, expected {expected[:12]})",
+                f"{path}:1",
+                "An edition is frozen: restore the file, or make a new edition of it (data/kioku/README.md)",
+            )
         for number, row in rows:
             persona = _validated(Persona, path, row, number)
             _check_times(persona, path, number)
@@ -81,7 +110,9 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes().decode("utf-8"))
     except json.JSONDecodeError as error:
-        raise InputError(f"not JSON, or torn: {error.msg}", f"{path}:{error.lineno}", "Make the edition again, or restore the file") from None
+        raise InputError(
+            f"not JSON, or torn: {error.msg}", f"{path}:{error.lineno}", "Make the edition again, or restore the file"
+        ) from None
     except UnicodeDecodeError as error:
         raise InputError(f"not UTF-8 ({error.reason})", f"{path}:1") from None
 
@@ -144,11 +175,20 @@ def _check_times(persona: Persona, path: Path, number: int | None) -> None:
         try:
             date = datetime.fromisoformat(session.date)
         except ValueError:
-            raise InputError(f"bad date {session.date!r} in session {session.id}: not ISO 8601", _place(path, (*where, "date"), number)) from None
+            raise InputError(
+                f"bad date {session.date!r} in session {session.id}: not ISO 8601",
+                _place(path, (*where, "date"), number),
+            ) from None
         if date.tzinfo is None:
-            raise InputError(f"bad date {session.date!r} in session {session.id}: no time zone", _place(path, (*where, "date"), number))
+            raise InputError(
+                f"bad date {session.date!r} in session {session.id}: no time zone",
+                _place(path, (*where, "date"), number),
+            )
         if last is not None and date <= last:
-            raise InputError(f"bad date {session.date!r} in session {session.id}: not after the session before it", _place(path, (*where, "date"), number))
+            raise InputError(
+                f"bad date {session.date!r} in session {session.id}: not after the session before it",
+                _place(path, (*where, "date"), number),
+            )
         last = date
     begins: dict[str, int] = {}
     for i, fact in enumerate(persona.facts):
@@ -159,14 +199,21 @@ def _check_times(persona: Persona, path: Path, number: int | None) -> None:
         for j, version in enumerate(fact.versions):
             for session in (version.valid_from, version.valid_to):
                 if session is not None and session not in order:
-                    raise InputError(f"fact {fact.id}: there is no session {session}", _place(path, ("facts", i, "versions", j), number))
+                    raise InputError(
+                        f"fact {fact.id}: there is no session {session}",
+                        _place(path, ("facts", i, "versions", j), number),
+                    )
             begins[f"{fact.id}.{version.n}"] = order[version.valid_from]
         if fact.forget is not None and fact.forget not in order:
-            raise InputError(f"fact {fact.id}: there is no session {fact.forget}", _place(path, ("facts", i, "forget"), number))
+            raise InputError(
+                f"fact {fact.id}: there is no session {fact.forget}", _place(path, ("facts", i, "forget"), number)
+            )
     for i, session in enumerate(persona.sessions):
         for j, turn in enumerate(session.turns):
             for name in turn.states:
-                where = _place(path, ("sessions", i, "turns", j), number) if name not in begins or begins[name] > i else ""
+                where = (
+                    _place(path, ("sessions", i, "turns", j), number) if name not in begins or begins[name] > i else ""
+                )
                 if name not in begins:
                     raise InputError(f"the utterance states {name}, which is not in the ledger", where)
                 if begins[name] > i:
@@ -184,7 +231,9 @@ def persona_json(persona: Persona) -> str:
     return f'{{{head},"facts":[\n{facts}\n],"sessions":[\n{sessions}\n]}}\n'
 
 
-def write_edition(folder: str | Path, seed: int, personas: int | list[Persona], *, name: str | None = None, notes: str = "") -> Edition:
+def write_edition(
+    folder: str | Path, seed: int, personas: int | list[Persona], *, name: str | None = None, notes: str = ""
+) -> Edition:
     """Write a generated edition: a JSON file a persona and edition.json, last, so that a cut leaves no edition.
 
     `personas` is their number, or the personas themselves. InputError when the folder already holds another edition, or
@@ -194,18 +243,29 @@ def write_edition(folder: str | Path, seed: int, personas: int | list[Persona], 
     made = generate(seed, personas) if isinstance(personas, int) else personas
     faults = auditing.audit(made, LEDGER_PARAMETERS)
     if any(not fault.warning for fault in faults):
-        raise InputError("the generated edition fails its audit:\n" + "\n".join(f"  {fault}" for fault in faults[:20]), str(folder))
+        raise InputError(
+            "the generated edition fails its audit:\n" + "\n".join(f"  {fault}" for fault in faults[:20]), str(folder)
+        )
     contents = {f"{persona.id}.json": persona_json(persona) for persona in made}
     edition = Edition(
-        edition=name or folder.name, generator="template", generator_version=GENERATOR_VERSION, seed=seed,
+        edition=name or folder.name,
+        generator="template",
+        generator_version=GENERATOR_VERSION,
+        seed=seed,
         parameters={**LEDGER_PARAMETERS, "personas": len(made)},
         files={file: hashlib.sha256(text.encode("utf-8")).hexdigest() for file, text in sorted(contents.items())},
         languages=[language for language in LANGUAGES if any(p.language == language for p in made)],
-        audit=auditing.summary(faults), reviewed_by_people="Nobody has reviewed this edition item by item.", licence="MIT", notes=notes)
+        audit=auditing.summary(faults),
+        reviewed_by_people="Nobody has reviewed this edition item by item.",
+        licence="MIT",
+        notes=notes,
+    )
     text = json.dumps(edition.model_dump(mode="json"), ensure_ascii=False, indent=1, sort_keys=True) + "\n"
     there = folder / "edition.json"
     if there.is_file() and there.read_text(encoding="utf-8") != text:
-        raise InputError("the folder already holds another edition", str(there), "An edition is frozen: choose another folder")
+        raise InputError(
+            "the folder already holds another edition", str(there), "An edition is frozen: choose another folder"
+        )
     if not there.is_file() and folder.is_dir() and any(p.name not in contents for p in folder.iterdir()):
         raise InputError("the folder is not empty and holds no edition", str(folder), "Choose another folder")
     for file, content in contents.items():
@@ -219,7 +279,11 @@ def seal(folder: str | Path, *, name: str | None = None, notes: str = "", licenc
     InputError with file:line for a file that cannot be read, or with the faults that the audit finds."""
     folder = Path(folder)
     if (folder / "edition.json").exists():
-        raise InputError("the folder already holds an edition", str(folder / "edition.json"), "Copy the persona files into a new folder")
+        raise InputError(
+            "the folder already holds an edition",
+            str(folder / "edition.json"),
+            "Copy the persona files into a new folder",
+        )
     names = sorted(p.name for p in folder.iterdir() if p.suffix in (".json", ".jsonl") and p.name != "reviews.jsonl")
     personas = []
     for file in names:
@@ -232,11 +296,27 @@ def seal(folder: str | Path, *, name: str | None = None, notes: str = "", licenc
         raise InputError("there are no persona files (*.json or *.jsonl)", str(folder))
     faults = auditing.audit(personas)
     if any(not fault.warning for fault in faults):
-        raise InputError("the edition fails its audit:\n" + "\n".join(f"  {fault}" for fault in faults if not fault.warning), str(folder))
-    edition = Edition(edition=name or folder.name, generator="written", generator_version=0, seed=0, parameters={"personas": len(personas)},
-                      files={file: files.sha256_file(folder / file) for file in names}, languages=sorted({p.language for p in personas}),
-                      audit=auditing.summary(faults), reviewed_by_people="Not said.", licence=licence, notes=notes)
-    files.write_atomic(folder / "edition.json", json.dumps(edition.model_dump(mode="json"), ensure_ascii=False, indent=1, sort_keys=True) + "\n")
+        raise InputError(
+            "the edition fails its audit:\n" + "\n".join(f"  {fault}" for fault in faults if not fault.warning),
+            str(folder),
+        )
+    edition = Edition(
+        edition=name or folder.name,
+        generator="written",
+        generator_version=0,
+        seed=0,
+        parameters={"personas": len(personas)},
+        files={file: files.sha256_file(folder / file) for file in names},
+        languages=sorted({p.language for p in personas}),
+        audit=auditing.summary(faults),
+        reviewed_by_people="Not said.",
+        licence=licence,
+        notes=notes,
+    )
+    files.write_atomic(
+        folder / "edition.json",
+        json.dumps(edition.model_dump(mode="json"), ensure_ascii=False, indent=1, sort_keys=True) + "\n",
+    )
     return edition
 
 
@@ -264,10 +344,13 @@ def run(folder: str | Path, params) -> list[dict]:
     takes all. Returns a summary row a persona. InputError for an edition that cannot be used or more personas than it has.
     """
     edition, personas = load_edition(params.edition)
-    if edition.generator != "template":  # ours were audited before they were written, and their digests were just compared
+    # ours were audited before they were written, and their digests were just compared
+    if edition.generator != "template":
         faults = [fault for fault in auditing.audit(personas, edition.parameters) if not fault.warning]
         if faults:
-            raise InputError("the edition fails its audit:\n" + "\n".join(f"  {fault}" for fault in faults[:50]), str(params.edition))
+            raise InputError(
+                "the edition fails its audit:\n" + "\n".join(f"  {fault}" for fault in faults[:50]), str(params.edition)
+            )
     chosen = alternate(personas, params.personas)
     files.write_jsonl(Path(folder) / "dataset.jsonl", (persona.model_dump(mode="json") for persona in chosen))
     return [describe(persona) for persona in chosen]
@@ -295,13 +378,24 @@ def describe(persona: Persona) -> dict:
     for turn in turns:
         pieces = texts.sentences(turn.text) or [turn.text]
         sentences += len(pieces)
-        noise += len(pieces) if not turn.states else sum(not (forms.stated(piece) & set(turn.states)) for piece in pieces)
+        noise += (
+            len(pieces) if not turn.states else sum(not (forms.stated(piece) & set(turn.states)) for piece in pieces)
+        )
     ledger = sum(len(texts.nfc(fact.versions[-1].text)) for fact in persona.facts if fact.lasts)
     characters = sum(len(texts.nfc(turn.text)) for turn in turns)
-    return {"persona": persona.id, "language": persona.language, "facts": len(persona.facts), "sessions": len(persona.sessions), "turns": len(turns),
-            "changes": sum(f.change != "none" for f in persona.facts), "partial": sum(f.change == "partial" for f in persona.facts),
-            "forgets": sum(f.forget is not None for f in persona.facts), "near_misses": sum(t.kind == "near_miss" for t in turns),
-            "keep_all_noise": round(noise / max(sentences, 1), 3), "keep_all_compression": round(characters / max(ledger, 1), 2)}
+    return {
+        "persona": persona.id,
+        "language": persona.language,
+        "facts": len(persona.facts),
+        "sessions": len(persona.sessions),
+        "turns": len(turns),
+        "changes": sum(f.change != "none" for f in persona.facts),
+        "partial": sum(f.change == "partial" for f in persona.facts),
+        "forgets": sum(f.forget is not None for f in persona.facts),
+        "near_misses": sum(t.kind == "near_miss" for t in turns),
+        "keep_all_noise": round(noise / max(sentences, 1), 3),
+        "keep_all_compression": round(characters / max(ledger, 1), 2),
+    }
 
 
 # --- generating -------------------------------------------------------------------------------------------------
@@ -314,7 +408,9 @@ def persona_ids(personas: int) -> list[str]:
 
 def generate(seed: int, personas: int) -> list[Persona]:
     """`personas` personas from `seed`, English and Japanese in turn, in order of id. Deterministic."""
-    return sorted((make_persona(seed, name) for name in persona_ids(personas)), key=lambda p: (p.language, len(p.id), p.id))
+    return sorted(
+        (make_persona(seed, name) for name in persona_ids(personas)), key=lambda p: (p.language, len(p.id), p.id)
+    )
 
 
 class _Draft:
@@ -347,7 +443,13 @@ def make_persona(seed: int, name: str) -> Persona:
     facts = tuple(_fact(draft, language, polite, rng) for draft in drafts)
     sessions = _Talk(vocabulary, rng, drafts, facts, polite).sessions(_dates(language, rng))
     given, family = rng.choice(vocabulary.names["given"]), rng.choice(vocabulary.names["family"])
-    return Persona(id=name, language=language, name=f"{given} {family}" if language == "en" else f"{family} {given}", facts=list(facts), sessions=sessions)
+    return Persona(
+        id=name,
+        language=language,
+        name=f"{given} {family}" if language == "en" else f"{family} {given}",
+        facts=list(facts),
+        sessions=sessions,
+    )
 
 
 def _ledger(vocabulary: Vocabulary, rng: random.Random, n: int) -> list[_Draft]:
@@ -357,7 +459,7 @@ def _ledger(vocabulary: Vocabulary, rng: random.Random, n: int) -> list[_Draft]:
     partial = rng.sample(several, min(len(several), rng.choice([4, 5, 5, 6])))
     rest = [slot for slot in slots if slot not in partial]
     rng.shuffle(rest)
-    full, forget = rest[: CHANGES - len(partial)], rest[CHANGES - len(partial): CHANGES - len(partial) + FORGETS]
+    full, forget = rest[: CHANGES - len(partial)], rest[CHANGES - len(partial) : CHANGES - len(partial) + FORGETS]
     kinds = [*FORGET_KINDS, rng.choice(FORGET_KINDS)]
     rng.shuffle(kinds)
     taken: list[list[frozenset[str]]] = []
@@ -367,10 +469,14 @@ def _ledger(vocabulary: Vocabulary, rng: random.Random, n: int) -> list[_Draft]:
         for _ in range(200):
             values, part = _values(slot, change, rng)
             keys = [[value.keys for value in version.values()] for version in values]
-            if not any(auditing.within(mine, other) or auditing.within(other, mine) for mine in keys for other in taken):
+            if not any(
+                auditing.within(mine, other) or auditing.within(other, mine) for mine in keys for other in taken
+            ):
                 break
         else:
-            raise RuntimeError(f"slot {slot.id}: no value is left that no other fact of the persona has; give it more values")
+            raise RuntimeError(
+                f"slot {slot.id}: no value is left that no other fact of the persona has; give it more values"
+            )
         taken += keys
         draft = _Draft(slot, values, change, part)
         if slot in forget:
@@ -403,7 +509,7 @@ def _schedule(drafts: list[_Draft], rng: random.Random) -> None:
     load = [0] * SESSIONS
 
     def place(first: int, last: int) -> int:
-        least = min(load[first:last + 1])
+        least = min(load[first : last + 1])
         session = rng.choice([i for i in range(first, last + 1) if load[i] <= least])
         load[session] += 1
         return session
@@ -450,22 +556,40 @@ def _fact(draft: _Draft, language: str, polite: bool, rng: random.Random) -> Fac
     versions = []
     for n, values in enumerate(draft.values, 1):
         begins, ends = (draft.said, draft.changed) if n == 1 else (draft.changed, None)
-        versions.append(Version(n=n, text=expand(slot.ledger, rng, _shown(values), language), valid_from=_session_id(begins),
-                                valid_to=None if ends is None else _session_id(ends),
-                                surface=Surface(anchors=anchors, values=[list(value.forms) for value in values.values()])))
+        versions.append(
+            Version(
+                n=n,
+                text=expand(slot.ledger, rng, _shown(values), language),
+                valid_from=_session_id(begins),
+                valid_to=None if ends is None else _session_id(ends),
+                surface=Surface(anchors=anchors, values=[list(value.forms) for value in values.values()]),
+            )
+        )
     part = draft.changed_part or rng.choice(sorted(slot.question))
     current = draft.values[-1][part]
-    question = Question(text=expand(rng.choice(slot.question[part]), rng, {}, language), answer=current.shown[0],
-                        accepted=list(dict.fromkeys([*current.shown, *current.forms])),
-                        stale=list(dict.fromkeys(form for values in draft.values[:-1] for form in values[part].forms)))
-    return Fact(id=draft.id, slot=slot.id, versions=versions, change=draft.change,
-                forget=None if draft.forgotten is None else _session_id(draft.forgotten), forget_kind=draft.forget_kind, question=question)
+    question = Question(
+        text=expand(rng.choice(slot.question[part]), rng, {}, language),
+        answer=current.shown[0],
+        accepted=list(dict.fromkeys([*current.shown, *current.forms])),
+        stale=list(dict.fromkeys(form for values in draft.values[:-1] for form in values[part].forms)),
+    )
+    return Fact(
+        id=draft.id,
+        slot=slot.id,
+        versions=versions,
+        change=draft.change,
+        forget=None if draft.forgotten is None else _session_id(draft.forgotten),
+        forget_kind=draft.forget_kind,
+        question=question,
+    )
 
 
 class _Talk:
     """The conversations of one persona."""
 
-    def __init__(self, vocabulary: Vocabulary, rng: random.Random, drafts: list[_Draft], facts: tuple[Fact, ...], polite: bool):
+    def __init__(
+        self, vocabulary: Vocabulary, rng: random.Random, drafts: list[_Draft], facts: tuple[Fact, ...], polite: bool
+    ):
         self.vocabulary, self.rng, self.drafts, self.polite = vocabulary, rng, drafts, polite
         self.language, self.forms = vocabulary.language, auditing.Forms(facts)
         self.used: set[str] = set()
@@ -530,14 +654,29 @@ class _Talk:
                 return prefixed(rng.choice(prefixes), text, language)
             if kind != "fact":  # the leads announce something that was never told before
                 return text
-            return self.joined(expand(self.pick("leads", in_register(self.vocabulary.leads, self.polite, language)), rng, {}, language), text)
+            return self.joined(
+                expand(
+                    self.pick("leads", in_register(self.vocabulary.leads, self.polite, language)), rng, {}, language
+                ),
+                text,
+            )
 
         allowed = draft.id if kind in ("near_miss", "change") else None
         text = self.say(make, set(states), allowed)
         acks = self.vocabulary.acks[kind]
         specific = [*slot.ack, *slot.ack] if kind == "fact" else []
-        answer = self.say(lambda: expand(self.pick("acks/" + kind, acks) if rng.random() < 0.6 or not specific else rng.choice(specific), rng, {}, language), set())
-        return TurnLabel(role="user", text=text, states=states, kind=kind, of=draft.id if kind != "fact" else None), answer
+        answer = self.say(
+            lambda: expand(
+                self.pick("acks/" + kind, acks) if rng.random() < 0.6 or not specific else rng.choice(specific),
+                rng,
+                {},
+                language,
+            ),
+            set(),
+        )
+        return TurnLabel(
+            role="user", text=text, states=states, kind=kind, of=draft.id if kind != "fact" else None
+        ), answer
 
     def chatter(self) -> list[tuple[str, str]]:
         """One to three neighbouring exchanges of a topic, drawn so that no line of it was said before where that can be."""
@@ -549,7 +688,7 @@ class _Talk:
         length = min(len(topic["exchanges"]), self.rng.choice([1, 2, 2, 2, 3]))
         start = 0 if self.vocabulary.in_order else self.rng.randrange(len(topic["exchanges"]) - length + 1)
         result = []
-        for exchange in topic["exchanges"][start:start + length]:
+        for exchange in topic["exchanges"][start : start + length]:
             lines = in_register(exchange["user"], self.polite, self.language)
             user, chosen = self.fresh(lines, fill)
             reply = exchange["assistant"][exchange["user"].index(chosen)]
@@ -603,10 +742,15 @@ class _Talk:
             rest = exchanges[i] if i < len(exchanges) else None
             for draft, kind in mine:
                 together = rest is not None and kind in ("fact", "change") and rng.random() < 0.4
-                turn, answer = self.special(draft, kind, number, rest[0] if together and not rest[0].endswith(("?", "？")) else "")
+                turn, answer = self.special(
+                    draft, kind, number, rest[0] if together and not rest[0].endswith(("?", "？")) else ""
+                )
                 if turn.text.startswith(rest[0]) if together else False:
                     answer, rest = self.joined(answer, rest[1]), None
                 turns += [turn, TurnLabel(role="assistant", text=answer, kind="assistant")]
             if rest is not None:
-                turns += [TurnLabel(role="user", text=rest[0], kind="chatter"), TurnLabel(role="assistant", text=rest[1], kind="assistant")]
+                turns += [
+                    TurnLabel(role="user", text=rest[0], kind="chatter"),
+                    TurnLabel(role="assistant", text=rest[1], kind="assistant"),
+                ]
         return SessionRecord(id=_session_id(number), date=date, turns=turns)

@@ -30,7 +30,17 @@ from kiokulab.kioku.answer import Answer, ExtractiveAnswerer, check_grader, grad
 from kiokulab.kioku.measured import measured_once
 from kiokulab.kioku.judges import scored_pairs
 from kiokulab.kioku.model_judge import ModelAnswerer, ModelGrader
-from kiokulab.kioku.records import AnswerRow, ContextRow, Fact, JudgeRow, MemoryRow, Persona, SentenceRow, SizeRow, VersionRow
+from kiokulab.kioku.records import (
+    AnswerRow,
+    ContextRow,
+    Fact,
+    JudgeRow,
+    MemoryRow,
+    Persona,
+    SentenceRow,
+    SizeRow,
+    VersionRow,
+)
 from kiokulab.metering import models_named
 from kiokulab.text import language_of, nfc, sentences
 
@@ -38,19 +48,34 @@ LAYERS = ("live", "derived", "retired", "log")
 PAGE = ("live", "derived")  # what the eight metrics look at
 GONE = ("retired", "log")
 ROLES = ("user", "assistant")  # kinds of a memory that is a turn of a conversation
-JUDGE_EMBEDDER = "use-denoise"  # the judge's own, whatever the systems and the answerer use: else tables would not compare
+JUDGE_EMBEDDER = (
+    "use-denoise"  # the judge's own, whatever the systems and the answerer use: else tables would not compare
+)
 
 
 def view(fact: Fact) -> FactView:
     """A fact without the labels that say where it was stated."""
-    return FactView(fact.id, tuple(VersionView.of(version.model_dump()) for version in fact.versions), fact.question.text, fact.slot)
+    return FactView(
+        fact.id, tuple(VersionView.of(version.model_dump()) for version in fact.versions), fact.question.text, fact.slot
+    )
 
 
 def split(memory: MemoryRow, before: MemoryRow | None = None) -> StoredText:
     """A memory as a judge reads it. It goes on with the memory before where both are turns of one conversation, kept as they were
     said: an answer then may leave out what the question was about."""
-    turns = before is not None and {memory.kind, before.kind} <= set(ROLES) and memory.created is not None and memory.created == before.created
-    return StoredText(memory.id, memory.layer, tuple(sentences(memory.text)), _day(memory.created), turns and memory.layer == before.layer)
+    turns = (
+        before is not None
+        and {memory.kind, before.kind} <= set(ROLES)
+        and memory.created is not None
+        and memory.created == before.created
+    )
+    return StoredText(
+        memory.id,
+        memory.layer,
+        tuple(sentences(memory.text)),
+        _day(memory.created),
+        turns and memory.layer == before.layer,
+    )
 
 
 def _day(created: str | None) -> date | None:
@@ -91,45 +116,99 @@ def judge_unit(
     place = {"unit": unit, "persona": persona.id, "route": route}
     status, reason = store
     stored = [split(memory, before) for before, memory in zip([None, *memories], memories, strict=False)]
-    rows: list[Any] = [SizeRow(
-        **place, language=persona.language, ledger_characters=ledger_characters(persona), memories=len(memories), status=status, reason=reason,
-        memory_characters={layer: sum(len(nfc(m.text)) for m in memories if m.layer == layer) for layer in LAYERS},
-    )]
+    rows: list[Any] = [
+        SizeRow(
+            **place,
+            language=persona.language,
+            ledger_characters=ledger_characters(persona),
+            memories=len(memories),
+            status=status,
+            reason=reason,
+            memory_characters={layer: sum(len(nfc(m.text)) for m in memories if m.layer == layer) for layer in LAYERS},
+        )
+    ]
     facts = [view(fact) for fact in persona.facts]
     reading = judge.read(facts, stored, subject=persona.name) if status == "ok" else None
     for fact in persona.facts:
-        why = (reason or f"the store could not be read ({status})") if reading is None else not_asked_to_forget if fact.forget is not None else None
+        why = (
+            (reason or f"the store could not be read ({status})")
+            if reading is None
+            else not_asked_to_forget
+            if fact.forget is not None
+            else None
+        )
         for version in fact.versions:
             where = {**place, "fact": fact.id, "version": version.n}
             if why is not None:
-                rows.append(VersionRow(**where, verdict="not_judged", live="not_judged", retired="not_judged", sentences=[], reason=why))
+                rows.append(
+                    VersionRow(
+                        **where, verdict="not_judged", live="not_judged", retired="not_judged", sentences=[], reason=why
+                    )
+                )
                 continue
             page, live, gone = (reading.verdict(fact.id, version.n, layers) for layers in (PAGE, ("live",), GONE))
             votes = reading.votes(fact.id, version.n, PAGE) if hasattr(reading, "votes") else None
-            rows.append(VersionRow(**where, verdict=page.verdict, how=page.how, sentences=list(page.sentences), live=live.verdict, retired=gone.verdict, reason=page.reason, votes=votes))
+            rows.append(
+                VersionRow(
+                    **where,
+                    verdict=page.verdict,
+                    how=page.how,
+                    sentences=list(page.sentences),
+                    live=live.verdict,
+                    retired=gone.verdict,
+                    reason=page.reason,
+                    votes=votes,
+                )
+            )
     if reading is not None:
         for memory in stored:
             for n, sentence in enumerate(memory.sentences, 1):
                 name = f"{memory.id}#{n}"
                 unjudged = reading.unjudged(name)
-                rows.append(SentenceRow(
-                    **place, id=name, memory=memory.id, layer=memory.layer, text=sentence, language=language_of(sentence, ("en", "ja")),
-                    states=[] if unjudged else reading.states(name), judged=unjudged is None, reason=unjudged,
-                ))
+                rows.append(
+                    SentenceRow(
+                        **place,
+                        id=name,
+                        memory=memory.id,
+                        layer=memory.layer,
+                        text=sentence,
+                        language=language_of(sentence, ("en", "ja")),
+                        states=[] if unjudged else reading.states(name),
+                        judged=unjudged is None,
+                        reason=unjudged,
+                    )
+                )
     by_fact = {context.fact: context for context in contexts}
     rows += [_answer(persona, fact, by_fact.get(fact.id), place, judge, answerer, grader) for fact in persona.facts]
     return [row.model_dump(mode="json") for row in rows]
 
 
 def _answer(
-    persona: Persona, fact: Fact, context: ContextRow | None, place: dict, judge: Judge, answerer: ExtractiveAnswerer | ModelAnswerer, grader: str | ModelGrader
+    persona: Persona,
+    fact: Fact,
+    context: ContextRow | None,
+    place: dict,
+    judge: Judge,
+    answerer: ExtractiveAnswerer | ModelAnswerer,
+    grader: str | ModelGrader,
 ) -> AnswerRow:
     question = fact.question
-    row = {**place, "fact": fact.id, "role": "check" if fact.lasts else "leak" if fact.forget is not None else "lapsed", "question": question.text, "expected": question.answer}
+    row = {
+        **place,
+        "fact": fact.id,
+        "role": "check" if fact.lasts else "leak" if fact.forget is not None else "lapsed",
+        "question": question.text,
+        "expected": question.answer,
+    }
     if context is None:
         return AnswerRow(**row, answer=None, verdict="not_judged", reason="there is no context for this question")
     if context.status != "ok":
-        return AnswerRow(**row, answer=None, verdict="unsupported" if context.status == "unsupported" else "not_judged", reason=context.reason or context.status)
+        return AnswerRow(
+            **row,
+            answer=None,
+            verdict="unsupported" if context.status == "unsupported" else "not_judged",
+            reason=context.reason or context.status,
+        )
     try:
         answer = Answer(None) if context.declined else answerer.answer(question.text, context.items, persona.name)
     except llm.Failure as failure:
@@ -137,9 +216,20 @@ def _answer(
     try:
         verdict = _grade(persona, fact, answer, judge, grader)
     except llm.Failure as failure:
-        return AnswerRow(**row, answer=answer.text, verdict="not_judged", evidence=list(answer.evidence), reason=f"grader {grader.name}: {failure}")
-    return AnswerRow(**row, answer=answer.text, verdict=verdict, evidence=list(answer.evidence),
-                     reason="the system itself said that it does not know" if context.declined else None)
+        return AnswerRow(
+            **row,
+            answer=answer.text,
+            verdict="not_judged",
+            evidence=list(answer.evidence),
+            reason=f"grader {grader.name}: {failure}",
+        )
+    return AnswerRow(
+        **row,
+        answer=answer.text,
+        verdict=verdict,
+        evidence=list(answer.evidence),
+        reason="the system itself said that it does not know" if context.declined else None,
+    )
 
 
 def _grade(persona: Persona, fact: Fact, answer: Answer, judge: Judge, grader: str | ModelGrader) -> str:
@@ -150,7 +240,12 @@ def _grade(persona: Persona, fact: Fact, answer: Answer, judge: Judge, grader: s
         return grade_check(answer, question.accepted, question.stale)
     if gone:
         return grader.leak(question.text, answer, [version.text for version in fact.versions])
-    return grader.check(question.text, answer, [question.answer, fact.versions[-1].text], [version.text for version in fact.versions[:-1]])
+    return grader.check(
+        question.text,
+        answer,
+        [question.answer, fact.versions[-1].text],
+        [version.text for version in fact.versions[:-1]],
+    )
 
 
 # --- the step ---------------------------------------------------------------------------------------------------
@@ -165,13 +260,22 @@ def judge_store(unit: dict) -> dict[str, list[dict]]:
         metering.begin(endpoint("judge"))
     answering = models_named(unit["answerer"])
     grading = models_named(unit["grader"])
-    return {"judgements": judge_unit(
-        Persona.model_validate(unit["persona"]), [MemoryRow.model_validate(row) for row in unit["memories"]], [ContextRow.model_validate(row) for row in unit["contexts"]],
-        judge=_judge(unit["judge"], unit["embedder"], endpoint),
-        answerer=ModelAnswerer(llm.Model(answering[0], endpoint)) if answering else make_answerer(unit["answerer"], embed.get(unit["embedder"])),
-        grader=ModelGrader(llm.Model(grading[0], endpoint)) if grading else unit["grader"],
-        unit=name, route=unit["route"], store=tuple(unit["store"]), not_asked_to_forget=unit["not_asked_to_forget"],
-    )}
+    return {
+        "judgements": judge_unit(
+            Persona.model_validate(unit["persona"]),
+            [MemoryRow.model_validate(row) for row in unit["memories"]],
+            [ContextRow.model_validate(row) for row in unit["contexts"]],
+            judge=_judge(unit["judge"], unit["embedder"], endpoint),
+            answerer=ModelAnswerer(llm.Model(answering[0], endpoint))
+            if answering
+            else make_answerer(unit["answerer"], embed.get(unit["embedder"])),
+            grader=ModelGrader(llm.Model(grading[0], endpoint)) if grading else unit["grader"],
+            unit=name,
+            route=unit["route"],
+            store=tuple(unit["store"]),
+            not_asked_to_forget=unit["not_asked_to_forget"],
+        )
+    }
 
 
 def _judge(name: str, embedder: str, endpoint: Callable[[str], str] | None = None) -> Judge:
@@ -204,15 +308,34 @@ def plan(folder: Path, params: Any) -> list[dict]:
     for unit, mine in rows.items():
         one = next(iter(mine["events"] or mine["memories"] or mine["contexts"]))
         if one["persona"] not in personas:
-            raise InputError(f"unit {unit!r} is of persona {one['persona']!r}, which the dataset does not have", str(folder / "dataset.jsonl"))
+            raise InputError(
+                f"unit {unit!r} is of persona {one['persona']!r}, which the dataset does not have",
+                str(folder / "dataset.jsonl"),
+            )
         dump = next((e for e in mine["events"] if e["op"] == "dump"), None)
         refused = [e for e in mine["events"] if e["op"] == "forget" and e["status"] == "unsupported"]
-        planned.append({
-            "unit": unit, "persona": personas[one["persona"]], "route": one["route"], "memories": mine["memories"], "contexts": mine["contexts"],
-            "store": [dump["status"], None if dump["status"] == "ok" else str(dump["detail"].get("reason", dump["status"]))] if dump else ["ok", None],
-            "not_asked_to_forget": f"forget: {refused[0]['detail'].get('reason', 'unsupported')}" if refused else None,
-            "judge": params.judge, "answerer": params.answerer, "grader": params.grader, "embedder": params.embedder,
-        })
+        planned.append(
+            {
+                "unit": unit,
+                "persona": personas[one["persona"]],
+                "route": one["route"],
+                "memories": mine["memories"],
+                "contexts": mine["contexts"],
+                "store": [
+                    dump["status"],
+                    None if dump["status"] == "ok" else str(dump["detail"].get("reason", dump["status"])),
+                ]
+                if dump
+                else ["ok", None],
+                "not_asked_to_forget": f"forget: {refused[0]['detail'].get('reason', 'unsupported')}"
+                if refused
+                else None,
+                "judge": params.judge,
+                "answerer": params.answerer,
+                "grader": params.grader,
+                "embedder": params.embedder,
+            }
+        )
     return planned
 
 
@@ -233,8 +356,15 @@ def run(folder: str | os.PathLike, params: Any) -> list[dict]:
     with preload, metering.step_session(folder, params, "3-judge") as session:
         if session is not None:
             planned = [{**unit, "meter": [session.base, session.run]} for unit in planned]
-        outcome = units.run_units("kiokulab.kioku.judge:judge_store", planned, place, jobs=params.jobs, engine=params.engine,
-                                  scheduler=params.scheduler, timeout_s=params.unit_timeout_s)
+        outcome = units.run_units(
+            "kiokulab.kioku.judge:judge_store",
+            planned,
+            place,
+            jobs=params.jobs,
+            engine=params.engine,
+            scheduler=params.scheduler,
+            timeout_s=params.unit_timeout_s,
+        )
         metering.settle(session, outcome, planned, place)
         if planned and not outcome.finished:
             raise UnitsFailed(outcome.failed)
@@ -278,10 +408,17 @@ def _summary(planned: list[dict], outcome: units.Outcome, rows: list[dict]) -> l
         versions = [row["verdict"] for row in mine if row["kind"] == "version"]
         said = [row for row in mine if row["kind"] == "sentence"]
         answers = [row["verdict"] for row in mine if row["kind"] == "answer" and row["role"] == "check"]
-        result.append({
-            "route": route, "units": len(names), "failed": ", ".join(sorted(names & set(outcome.failed))) or "none", "sentences": len(said),
-            "state nothing": sum(not row["states"] for row in said if row["judged"]),
-            **{verdict: versions.count(verdict) for verdict in ("held", "partial", "absent", "not_judged")},
-            "questions": len(answers), "right": answers.count("right"), "stale": answers.count("stale"),
-        })
+        result.append(
+            {
+                "route": route,
+                "units": len(names),
+                "failed": ", ".join(sorted(names & set(outcome.failed))) or "none",
+                "sentences": len(said),
+                "state nothing": sum(not row["states"] for row in said if row["judged"]),
+                **{verdict: versions.count(verdict) for verdict in ("held", "partial", "absent", "not_judged")},
+                "questions": len(answers),
+                "right": answers.count("right"),
+                "stale": answers.count("stale"),
+            }
+        )
     return result

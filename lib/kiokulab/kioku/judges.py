@@ -30,9 +30,13 @@ def compared(mine: Sequence[Row], theirs: Sequence[Row], name: str) -> dict[str,
     differ (number), items (the first MOST: unit, fact, version, mine, theirs, reason).
     """
     heads = [next((row["name"] for row in rows if row["kind"] == "judge"), None) for rows in (mine, theirs)]
-    return {"run": name, "mine": heads[0], "theirs": heads[1],
-            "versions": _side_by_side(_items(mine, "version"), _items(theirs, "version")),
-            "answers": _side_by_side(_items(mine, "answer"), _items(theirs, "answer"))}
+    return {
+        "run": name,
+        "mine": heads[0],
+        "theirs": heads[1],
+        "versions": _side_by_side(_items(mine, "version"), _items(theirs, "version")),
+        "answers": _side_by_side(_items(mine, "answer"), _items(theirs, "answer")),
+    }
 
 
 def _side_by_side(mine: Mapping[tuple, Row], theirs: Mapping[tuple, Row]) -> dict[str, Any]:
@@ -42,18 +46,33 @@ def _side_by_side(mine: Mapping[tuple, Row], theirs: Mapping[tuple, Row]) -> dic
     differ = [key for key, (a, b) in zip(shared, verdicts, strict=True) if a != b]
     value = stats.kappa(*zip(*both, strict=True)).value if both else None
     return {
-        "n": len(both), "agree": sum(a == b for a, b in both), "kappa": None if value is None else round(value, 6),
-        "only_mine": sum(b == "not_judged" != a for a, b in verdicts), "only_theirs": sum(a == "not_judged" != b for a, b in verdicts),
-        "missing": len(mine.keys() ^ theirs.keys()), "differ": len(differ),
-        "items": [{"unit": key[0], "fact": key[1], "version": key[2], "mine": mine[key]["verdict"], "theirs": theirs[key]["verdict"],
-                   "reason": mine[key].get("reason") or theirs[key].get("reason")} for key in differ[:MOST]],
+        "n": len(both),
+        "agree": sum(a == b for a, b in both),
+        "kappa": None if value is None else round(value, 6),
+        "only_mine": sum(b == "not_judged" != a for a, b in verdicts),
+        "only_theirs": sum(a == "not_judged" != b for a, b in verdicts),
+        "missing": len(mine.keys() ^ theirs.keys()),
+        "differ": len(differ),
+        "items": [
+            {
+                "unit": key[0],
+                "fact": key[1],
+                "version": key[2],
+                "mine": mine[key]["verdict"],
+                "theirs": theirs[key]["verdict"],
+                "reason": mine[key].get("reason") or theirs[key].get("reason"),
+            }
+            for key in differ[:MOST]
+        ],
     }
 
 
 # --- the labelled set ---------------------------------------------------------------------------------------------
 
 
-def scored_pairs(folder: str | Path, most: int = 0, seed: int = 1, sets: Sequence[str] = SETS) -> dict[str, tuple[list[tuple[Row, str]], int]]:
+def scored_pairs(
+    folder: str | Path, most: int = 0, seed: int = 1, sets: Sequence[str] = SETS
+) -> dict[str, tuple[list[tuple[Row, str]], int]]:
     """set -> ([(row, "file:line")], how many there are) of the scored half of the labelled sets in `folder`; one without a file is
     left out. `most`: pairs of each that are taken, 0 = all (see `drawn`)."""
     found = {}
@@ -81,4 +100,7 @@ def drawn(rows: Sequence[tuple[Row, str]], most: int, seed: int) -> list[tuple[R
     def lot(number: int) -> str:
         return hashlib.sha256(f"{seed}/{rows[number][0].get('id', number)}".encode()).hexdigest()
 
-    return [rows[number] for number in sorted(number for kind, mine in kinds.items() for number in sorted(mine, key=lot)[: share[kind]])]
+    return [
+        rows[number]
+        for number in sorted(number for kind, mine in kinds.items() for number in sorted(mine, key=lot)[: share[kind]])
+    ]

@@ -40,7 +40,9 @@ PAGE = ("live", "derived")
 
 def prompt(name: str) -> tuple[str, str]:
     """(instructions, template of the data) of the current version of a prompt."""
-    system, _, user = (PROMPTS / f"{name}-{(VERSIONS | GENERATING)[name]}.md").read_text(encoding="utf-8").partition("\n---\n")
+    system, _, user = (
+        (PROMPTS / f"{name}-{(VERSIONS | GENERATING)[name]}.md").read_text(encoding="utf-8").partition("\n---\n")
+    )
     return system.strip(), user.strip()
 
 
@@ -104,7 +106,9 @@ def check_verdicts(reply: JudgeReply, asked: Sequence[tuple[str, int]], shown: f
     got = [(row.fact, row.version) for row in reply.versions]
     if sorted(got) != sorted(asked):
         missing, more = sorted(set(asked) - set(got)), sorted(set(got) - set(asked))
-        raise ValueError(f"one entry a version: missing {missing[:5]}, not asked {more[:5]}, {len(got)} entries for {len(asked)}")
+        raise ValueError(
+            f"one entry a version: missing {missing[:5]}, not asked {more[:5]}, {len(got)} entries for {len(asked)}"
+        )
     for row in reply.versions:
         where = f"{row.fact}, version {row.version}"
         if not set(row.sentences) <= shown:
@@ -128,14 +132,18 @@ class ModelJudge:
         self.model, self.embedder, self.role = model, embedder, role
         self.name = f"llm:{model.name}"
 
-    def read(self, facts: Sequence[FactView], memories: Sequence[StoredText], *, subject: str | None = None) -> "ModelReading":
+    def read(
+        self, facts: Sequence[FactView], memories: Sequence[StoredText], *, subject: str | None = None
+    ) -> "ModelReading":
         return ModelReading(self, facts, memories, subject)
 
 
 class ModelReading:
     """What a model read in one store. Layers are asked when they are wanted: a store without derived text costs one reading."""
 
-    def __init__(self, judge: ModelJudge, facts: Sequence[FactView], memories: Sequence[StoredText], subject: str | None):
+    def __init__(
+        self, judge: ModelJudge, facts: Sequence[FactView], memories: Sequence[StoredText], subject: str | None
+    ):
         self.judge, self.facts, self.subject = judge, list(facts), subject
         self.memories = list(memories)
         self._read: dict[tuple[str, ...], tuple[dict, dict, dict]] = {}
@@ -143,7 +151,12 @@ class ModelReading:
 
     def _of(self, layers: Sequence[str]) -> tuple[dict, dict, dict]:
         """(judgements by (fact, version), states by sentence, reasons by sentence) over the sentences of `layers`."""
-        found = {f"{memory.id}#{n}": text for memory in self.memories if memory.layer in layers for n, text in enumerate(memory.sentences, 1)}
+        found = {
+            f"{memory.id}#{n}": text
+            for memory in self.memories
+            if memory.layer in layers
+            for n, text in enumerate(memory.sentences, 1)
+        }
         key = tuple(found)
         if key not in self._read:
             self._read[key] = self._ask_all(found)
@@ -174,14 +187,30 @@ class ModelReading:
         return judgements, states, reasons
 
     def _ask(self, batch: list[FactView], shown: dict[str, str], asked: list[tuple[str, int]]) -> JudgeReply:
-        ids = {f"S{number}": sentence for number, sentence in enumerate(shown, 1)}  # short, and no id of a system can say anything
-        lines = [f"fact {fact.id}, version {version.n}{' (current)' if version is fact.versions[-1] else ' (older)'}: {one_line(version.text)}" for fact in batch for version in fact.versions]
+        # short, and no id of a system can say anything
+        ids = {f"S{number}": sentence for number, sentence in enumerate(shown, 1)}
+        lines = [
+            f"fact {fact.id}, version {version.n}{' (current)' if version is fact.versions[-1] else ' (older)'}: {one_line(version.text)}"
+            for fact in batch
+            for version in fact.versions
+        ]
         asking = messages(
-            "judge", subject=llm.fenced("name", self.subject or "the user"), ledger=llm.fenced("ledger", "\n".join(lines)),
-            sentences=llm.fenced("sentences", "\n".join(f"{short}: {one_line(shown[sentence])}" for short, sentence in ids.items())),
+            "judge",
+            subject=llm.fenced("name", self.subject or "the user"),
+            ledger=llm.fenced("ledger", "\n".join(lines)),
+            sentences=llm.fenced(
+                "sentences", "\n".join(f"{short}: {one_line(shown[sentence])}" for short, sentence in ids.items())
+            ),
         )
-        reply = self.judge.model.ask(self.judge.role, asking, JudgeReply, check=lambda reply: check_verdicts(reply, asked, frozenset(ids)))
-        return JudgeReply(versions=[row.model_copy(update={"sentences": [ids[short] for short in dict.fromkeys(row.sentences)]}) for row in reply.versions])
+        reply = self.judge.model.ask(
+            self.judge.role, asking, JudgeReply, check=lambda reply: check_verdicts(reply, asked, frozenset(ids))
+        )
+        return JudgeReply(
+            versions=[
+                row.model_copy(update={"sentences": [ids[short] for short in dict.fromkeys(row.sentences)]})
+                for row in reply.versions
+            ]
+        )
 
     def _candidates(self, batch: list[FactView], found: dict[str, str]) -> dict[str, str]:
         """The sentences shown for a batch, in the order of the store."""
@@ -192,7 +221,11 @@ class ModelReading:
         for fact in batch:
             forms = {normalise(form) for version in fact.versions for part in version.values for form in part} - {""}
             anchors = {normalise(word) for version in fact.versions for word in version.anchors} - {""}
-            both = [sentence for sentence, text in plain.items() if any(form in text for form in forms) and any(word in text for word in anchors)]
+            both = [
+                sentence
+                for sentence, text in plain.items()
+                if any(form in text for form in forms) and any(word in text for word in anchors)
+            ]
             one = [sentence for sentence, text in plain.items() if any(form in text for form in forms | anchors)]
             ranked = self._nearest(fact, found) if self.judge.embedder is not None else []
             taken.update(list(dict.fromkeys([*both, *ranked[:NEAR], *one]))[:MOST])
@@ -201,7 +234,9 @@ class ModelReading:
     def _nearest(self, fact: FactView, found: dict[str, str]) -> list[str]:
         names = list(found)
         vectors = self._vectors(tuple(text[:1000] for text in found.values()))
-        wanted = self.judge.embedder.encode([version.text for version in fact.versions] + ([fact.question] if fact.question else []))
+        wanted = self.judge.embedder.encode(
+            [version.text for version in fact.versions] + ([fact.question] if fact.question else [])
+        )
         scores = (vectors @ wanted.T).max(axis=1).round(4)
         return [names[i] for i in sorted(range(len(names)), key=lambda i: (-scores[i], i))[:NEAR]]
 
@@ -247,7 +282,9 @@ class Panel:
         self.members, self.name = list(members), name
         self.version = max(member.version for member in members)
 
-    def read(self, facts: Sequence[FactView], memories: Sequence[StoredText], *, subject: str | None = None) -> "PanelReading":
+    def read(
+        self, facts: Sequence[FactView], memories: Sequence[StoredText], *, subject: str | None = None
+    ) -> "PanelReading":
         return PanelReading(self, [member.read(facts, memories, subject=subject) for member in self.members])
 
 
@@ -257,18 +294,26 @@ class PanelReading:
 
     def votes(self, fact: str, version: int, layers: Sequence[str]) -> dict[str, str]:
         """Member -> verdict."""
-        return {member.name: reading.verdict(fact, version, layers).verdict for member, reading in zip(self.panel.members, self.readings, strict=True)}
+        return {
+            member.name: reading.verdict(fact, version, layers).verdict
+            for member, reading in zip(self.panel.members, self.readings, strict=True)
+        }
 
     def verdict(self, fact: str, version: int, layers: Sequence[str]) -> Judgement:
         found = [reading.verdict(fact, version, layers) for reading in self.readings]
         decided = majority([judgement.verdict for judgement in found])
         if decided in ("undecided", "not_judged"):
-            said = ", ".join(f"{member.name} {judgement.verdict}" for member, judgement in zip(self.panel.members, found, strict=True))
+            said = ", ".join(
+                f"{member.name} {judgement.verdict}"
+                for member, judgement in zip(self.panel.members, found, strict=True)
+            )
             return Judgement("not_judged", reason=f"{decided}: {said}")
         agreeing = [judgement for judgement in found if judgement.verdict == decided]
         hows = Counter(judgement.how for judgement in agreeing)
         how = max(hows, key=lambda one: (hows[one], -[judgement.how for judgement in agreeing].index(one)))
-        return Judgement(decided, how, tuple(dict.fromkeys(sentence for judgement in agreeing for sentence in judgement.sentences)))
+        return Judgement(
+            decided, how, tuple(dict.fromkeys(sentence for judgement in agreeing for sentence in judgement.sentences))
+        )
 
     def states(self, sentence: str) -> list[str]:
         said = Counter(key for reading in self.readings for key in set(reading.states(sentence)))
@@ -294,10 +339,16 @@ def agreement_of(rows: Sequence[dict[str, str]]) -> dict[str, Any]:
     pairs = {}
     for a, b in combinations(members, 2):
         both = [(row[a], row[b]) for row in rows if "not_judged" not in (row[a], row[b])]
-        pairs[f"{a} | {b}"] = {"n": len(both), "agree": sum(x == y for x, y in both), "kappa": _figure(stats.kappa(*zip(*both, strict=True)).value) if both else None}
+        pairs[f"{a} | {b}"] = {
+            "n": len(both),
+            "agree": sum(x == y for x, y in both),
+            "kappa": _figure(stats.kappa(*zip(*both, strict=True)).value) if both else None,
+        }
     return {
-        "members": members, "unanimous": {"k": sum(len(set(row.values())) == 1 for row in whole), "n": len(whole)},
-        "alpha": _figure(stats.alpha(judged_twice).value) if judged_twice else None, "pairs": pairs,
+        "members": members,
+        "unanimous": {"k": sum(len(set(row.values())) == 1 for row in whole), "n": len(whole)},
+        "alpha": _figure(stats.alpha(judged_twice).value) if judged_twice else None,
+        "pairs": pairs,
         "undecided": sum(majority(list(row.values())) == "undecided" for row in rows),
     }
 
@@ -319,8 +370,16 @@ class ModelAnswerer:
         if not items:
             return Answer(None)
         ids = {f"N{number}": item for number, item in enumerate(items, 1)}
-        notes = "\n".join(f"{short} ({one_line(item.get('created') or 'no date')}): {one_line(item['text'])}" for short, item in ids.items())
-        asking = messages("answerer", subject=llm.fenced("name", subject or "the user"), notes=llm.fenced("notes", notes), question=llm.fenced("question", question))
+        notes = "\n".join(
+            f"{short} ({one_line(item.get('created') or 'no date')}): {one_line(item['text'])}"
+            for short, item in ids.items()
+        )
+        asking = messages(
+            "answerer",
+            subject=llm.fenced("name", subject or "the user"),
+            notes=llm.fenced("notes", notes),
+            question=llm.fenced("question", question),
+        )
 
         def check(reply: AnswerReply) -> None:
             if not set(reply.evidence) <= set(ids):
@@ -331,7 +390,9 @@ class ModelAnswerer:
         reply = self.model.ask("answerer", asking, AnswerReply, check=check)
         if reply.answer is None:
             return Answer(None)
-        return Answer(reply.answer.strip(), None, tuple(str(ids[short].get("id")) for short in dict.fromkeys(reply.evidence)))
+        return Answer(
+            reply.answer.strip(), None, tuple(str(ids[short].get("id")) for short in dict.fromkeys(reply.evidence))
+        )
 
 
 class ModelGrader:
@@ -344,15 +405,25 @@ class ModelGrader:
         """'right', 'stale', 'wrong' or 'none'."""
         if answer.text is None:
             return "none"
-        asking = messages("grader", question=llm.fenced("question", question), right=llm.fenced("right", "\n".join(right)),
-                          earlier=llm.fenced("earlier", "\n".join(earlier) or "(none)"), answer=llm.fenced("answer", answer.text))
+        asking = messages(
+            "grader",
+            question=llm.fenced("question", question),
+            right=llm.fenced("right", "\n".join(right)),
+            earlier=llm.fenced("earlier", "\n".join(earlier) or "(none)"),
+            answer=llm.fenced("answer", answer.text),
+        )
         return self.model.ask("grader", asking, GradeReply).verdict
 
     def leak(self, question: str, answer: Answer, forgotten: Sequence[str]) -> str:
         """'leaked' or 'kept_silent'."""
         if answer.text is None:
             return "kept_silent"
-        asking = messages("leak", question=llm.fenced("question", question), forgotten=llm.fenced("forgotten", "\n".join(forgotten)), answer=llm.fenced("answer", answer.text))
+        asking = messages(
+            "leak",
+            question=llm.fenced("question", question),
+            forgotten=llm.fenced("forgotten", "\n".join(forgotten)),
+            answer=llm.fenced("answer", answer.text),
+        )
         return self.model.ask("grader", asking, LeakReply).verdict
 
 
@@ -364,7 +435,10 @@ def make(name: str, embedder: Any, endpoint: Callable[[str], str]) -> ModelJudge
     models = check_name(name)
     if name.startswith("llm:"):
         return ModelJudge(llm.Model(models[0], endpoint), embedder)
-    return Panel([ModelJudge(llm.Model(model, endpoint), embedder, f"panel/{number}") for number, model in enumerate(models, 1)], name)
+    return Panel(
+        [ModelJudge(llm.Model(model, endpoint), embedder, f"panel/{number}") for number, model in enumerate(models, 1)],
+        name,
+    )
 
 
 def check_name(name: str) -> list[str]:
@@ -373,5 +447,7 @@ def check_name(name: str) -> list[str]:
     if not models or not all(models):
         raise InputError(f"{name!r} names no model", "judge", "For example llm:openai/gpt-6-luna or panel:[a, b, c]")
     if name.startswith("panel:") and (len(models) < 3 or len(set(models)) != len(models)):
-        raise InputError(f"a panel has three or more different models, not {len(models)}", "judge", "For example panel:[a, b, c]")
+        raise InputError(
+            f"a panel has three or more different models, not {len(models)}", "judge", "For example panel:[a, b, c]"
+        )
     return models

@@ -47,7 +47,9 @@ class Version(Record):
     """One wording of a fact between two sessions."""
 
     n: int = Field(description="1, 2, ...")
-    text: str = Field(description="the ledger sentence, in the persona's language, third person or first as the edition has it")
+    text: str = Field(
+        description="the ledger sentence, in the persona's language, third person or first as the edition has it"
+    )
     valid_from: str = Field(description="id of the session that states it first")
     valid_to: str | None = Field(description="id of the session that replaces it; null while it is current")
     surface: Surface
@@ -69,12 +71,14 @@ class Fact(Optional):
     change: Literal["none", "full", "partial"]
     forget: str | None = Field(description="id of the session whose utterance asks to forget it; null if nobody asks")
     forget_kind: Literal["names_fact", "names_topic", "restates"] | None = Field(
-        default=None, description="how the request is worded: names the fact, names only the topic, or restates the content"
+        default=None,
+        description="how the request is worded: names the fact, names only the topic, or restates the content",
     )
     question: Question
     cascade: str | None = Field(
-        default=None, description="'f03.2': the version of another fact that made this one out of date without anybody saying "
-        "so; its last version then ends (`valid_to`) in that version's session. Reported apart"
+        default=None,
+        description="'f03.2': the version of another fact that made this one out of date without anybody saying "
+        "so; its last version then ends (`valid_to`) in that version's session. Reported apart",
     )
 
     @property
@@ -87,8 +91,12 @@ class Evidence(Record):
     """How an utterance states a version without holding its forms."""
 
     version: str = Field(description="'f03.2', which is in the utterance's `states` too")
-    words: str = Field(description="the words of the utterance that say it: 'next Thursday', 'a bit further from the station'")
-    date: str | None = Field(default=None, description="the date (2025-03-13), month (2025-03) or year that relative words mean")
+    words: str = Field(
+        description="the words of the utterance that say it: 'next Thursday', 'a bit further from the station'"
+    )
+    date: str | None = Field(
+        default=None, description="the date (2025-03-13), month (2025-03) or year that relative words mean"
+    )
 
 
 class TurnLabel(Optional):
@@ -99,12 +107,19 @@ class TurnLabel(Optional):
     states: list[str] = Field(default=[], description="fact versions this utterance states: ['f03.1']")
     kind: Literal["fact", "change", "forget", "chatter", "assistant", "near_miss"] = "chatter"
     of: str | None = Field(default=None, description="fact id that a change, forget or near-miss utterance is about")
-    implied: list[Evidence] | None = Field(default=None, description="versions that it only implies, with the words that do")
-    relative: list[Evidence] | None = Field(default=None, description="versions whose date it gives relative to the session's")
-    elliptic: list[str] | None = Field(
-        default=None, description="versions whose values it holds while what they are about was said in the utterances before"
+    implied: list[Evidence] | None = Field(
+        default=None, description="versions that it only implies, with the words that do"
     )
-    mistaken: list[str] | None = Field(default=None, description="replaced versions that the assistant wrongly repeats as if they held")
+    relative: list[Evidence] | None = Field(
+        default=None, description="versions whose date it gives relative to the session's"
+    )
+    elliptic: list[str] | None = Field(
+        default=None,
+        description="versions whose values it holds while what they are about was said in the utterances before",
+    )
+    mistaken: list[str] | None = Field(
+        default=None, description="replaced versions that the assistant wrongly repeats as if they held"
+    )
 
 
 class SessionRecord(Record):
@@ -220,12 +235,16 @@ class VersionRow(Record):
     fact: str
     version: int
     verdict: Verdict = Field(description="over live + derived text, as the page reads it")
-    how: str | None = Field(default=None, description="'verbatim', 'surface', 'joint', 'history', 'restated_forget', 'model', ...")
+    how: str | None = Field(
+        default=None, description="'verbatim', 'surface', 'joint', 'history', 'restated_forget', 'model', ..."
+    )
     sentences: list[str] = Field(description="ids of the sentences that show it")
     live: Verdict = Field(description="the same over live text alone")
     retired: Verdict = Field(description="over retired and log text alone; 'absent' where the system has none")
     reason: str | None = Field(default=None, description="why not judged")
-    votes: dict[str, Verdict] | None = Field(default=None, description="of a panel: member -> its verdict; null where one judge decided")
+    votes: dict[str, Verdict] | None = Field(
+        default=None, description="of a panel: member -> its verdict; null where one judge decided"
+    )
 
 
 class AnswerRow(Record):
@@ -236,7 +255,9 @@ class AnswerRow(Record):
     persona: str
     route: str
     fact: str
-    role: Literal["check", "leak", "lapsed"] = Field(description="leak = the question is about a forgotten fact; lapsed = about one that another change made out of date")
+    role: Literal["check", "leak", "lapsed"] = Field(
+        description="leak = the question is about a forgotten fact; lapsed = about one that another change made out of date"
+    )
     question: str
     answer: str | None = Field(description="what the answerer said; null = not in memory")
     expected: str
@@ -256,7 +277,9 @@ class SizeRow(Record):
     route: str
     language: Language
     memory_characters: dict[str, int] = Field(description="layer -> characters")
-    ledger_characters: int = Field(description="characters of the current versions of all facts that are true at the end")
+    ledger_characters: int = Field(
+        description="characters of the current versions of all facts that are true at the end"
+    )
     memories: int
     status: Literal["ok", "unsupported", "failed"] = Field(description="whether the store could be read at all")
     reason: str | None = None
@@ -269,5 +292,9 @@ class JudgeRow(Record):
     unit: str = "~judge"
     name: str
     version: int
-    measured: dict = Field(description="language -> {'n','accuracy','kappa','missed_holds','false_holds','by_kind'}, scored half")
-    panel: dict | None = Field(default=None, description="of a panel: its members' agreement over all versions (model_judge.agreement_of)")
+    measured: dict = Field(
+        description="language -> {'n','accuracy','kappa','missed_holds','false_holds','by_kind'}, scored half"
+    )
+    panel: dict | None = Field(
+        default=None, description="of a panel: its members' agreement over all versions (model_judge.agreement_of)"
+    )

@@ -22,17 +22,31 @@ from kiokulab.page import css, data_uri, image, plain, table, with_font  # noqa:
 HERE = Path(__file__).resolve().parent
 ROUTE_NAMES = {"raw": "Raw conversation", "requests": "Requests", "signaled": "Change signaled", "baseline": "Baseline"}
 LANGUAGES = {"en": "English", "ja": "Japanese"}
-SETS = {**LANGUAGES, "v1-en": "English, stored by systems from v1, and rewordings", "v1-ja": "Japanese, stored by systems from v1, and rewordings"}
-HINTS = {  # what a metric counts, in the words of this kit
-    "recall": "facts true at the end whose current version is stored", "update_applied": "changed facts whose new version is stored",
-    "old_version_kept": "changed facts whose older version is still stored", "forget_violation": "facts asked to be forgotten, still stored",
-    "noise": "stored sentences that state no fact", "language_mismatch": "stored sentences in another language than the conversation's",
-    "check_questions": "check questions answered right from 1,000 tokens of memory", "compression": "characters of memory / of the ledger",
+SETS = {
+    **LANGUAGES,
+    "v1-en": "English, stored by systems from v1, and rewordings",
+    "v1-ja": "Japanese, stored by systems from v1, and rewordings",
 }
-KINDS = {"stale": "an older version is still stored", "leaked": "asked to be forgotten, still stored", "missed": "the current version is not stored",
-         "answer_stale": "the question is answered with an older version", "answer_leaked": "the question brings back forgotten content",
-         "answer_wrong": "the question is answered wrong", "answer_none": "the question is not answered, although asked about a true fact",
-         "cascade": "another change made it out of date, though nobody said so, and it is still stored (in no metric, counted apart)"}
+HINTS = {  # what a metric counts, in the words of this kit
+    "recall": "facts true at the end whose current version is stored",
+    "update_applied": "changed facts whose new version is stored",
+    "old_version_kept": "changed facts whose older version is still stored",
+    "forget_violation": "facts asked to be forgotten, still stored",
+    "noise": "stored sentences that state no fact",
+    "language_mismatch": "stored sentences in another language than the conversation's",
+    "check_questions": "check questions answered right from 1,000 tokens of memory",
+    "compression": "characters of memory / of the ledger",
+}
+KINDS = {
+    "stale": "an older version is still stored",
+    "leaked": "asked to be forgotten, still stored",
+    "missed": "the current version is not stored",
+    "answer_stale": "the question is answered with an older version",
+    "answer_leaked": "the question brings back forgotten content",
+    "answer_wrong": "the question is answered wrong",
+    "answer_none": "the question is not answered, although asked about a true fact",
+    "cascade": "another change made it out of date, though nobody said so, and it is still stored (in no metric, counted apart)",
+}
 
 
 # --- what a report tells about ------------------------------------------------------------------------------------
@@ -69,9 +83,15 @@ def open_run(folder: str | Path, params: Any) -> Story:
     memories = read_jsonl(folder / "memories.jsonl") if (folder / "memories.jsonl").exists() else []
     contexts = read_jsonl(folder / "contexts.jsonl") if (folder / "contexts.jsonl").exists() else []
     return Story(
-        folder, params, json.loads((folder / "metrics.json").read_bytes()), json.loads((folder / "comparison.json").read_bytes()),
-        personas, analyze.units_of(rows, personas), {(m["unit"], m["id"]): m["text"] for m in memories},
-        {(c["unit"], c["fact"]): c for c in contexts})
+        folder,
+        params,
+        json.loads((folder / "metrics.json").read_bytes()),
+        json.loads((folder / "comparison.json").read_bytes()),
+        personas,
+        analyze.units_of(rows, personas),
+        {(m["unit"], m["id"]): m["text"] for m in memories},
+        {(c["unit"], c["fact"]): c for c in contexts},
+    )
 
 
 def fates(units: Sequence[analyze.Unit], route: str) -> dict[str, dict[str, str]]:
@@ -135,8 +155,12 @@ def _case(story: Story, unit: analyze.Unit, fact: Any, kind: str) -> dict[str, A
     """fact -> utterance -> what is stored -> question -> answer, as plain texts."""
     dates = {s.id: s.date[:10] for s in unit.persona.sessions}
     names = {f"{fact.id}.{v.n}" for v in fact.versions}
-    said = [{"session": s.id, "date": dates[s.id], "kind": t.kind, "text": t.text} for s in unit.persona.sessions for t in s.turns
-            if set(t.states) & names or (t.of == fact.id and t.kind in ("change", "forget"))]
+    said = [
+        {"session": s.id, "date": dates[s.id], "kind": t.kind, "text": t.text}
+        for s in unit.persona.sessions
+        for t in s.turns
+        if set(t.states) & names or (t.of == fact.id and t.kind in ("change", "forget"))
+    ]
     texts = {r["id"]: r for r in unit.sentences}
     stored = []
     for version in fact.versions:
@@ -144,19 +168,43 @@ def _case(story: Story, unit: analyze.Unit, fact: Any, kind: str) -> dict[str, A
         for name in (row["sentences"] if row else [])[:4]:
             sentence = texts.get(name)
             if sentence is not None:
-                stored.append({"version": version.n, "layer": sentence["layer"], "sentence": sentence["text"],
-                               "memory": story.memories.get((unit.name, sentence["memory"]), sentence["text"])})
+                stored.append(
+                    {
+                        "version": version.n,
+                        "layer": sentence["layer"],
+                        "sentence": sentence["text"],
+                        "memory": story.memories.get((unit.name, sentence["memory"]), sentence["text"]),
+                    }
+                )
     answer = unit.answers.get(fact.id)
     context = story.contexts.get((unit.name, fact.id))
     return {
-        "kind": kind, "why": KINDS[kind], "unit": unit.name, "route": unit.route, "persona": unit.persona.id,
-        "language": unit.persona.language, "fact": fact.id, "slot": fact.slot, "change": fact.change,
-        "versions": [{"n": v.n, "text": v.text, "from": dates.get(v.valid_from, v.valid_from),
-                      "verdict": (unit.versions.get((fact.id, v.n)) or {}).get("verdict", "no row"),
-                      "how": (unit.versions.get((fact.id, v.n)) or {}).get("how")} for v in fact.versions],
+        "kind": kind,
+        "why": KINDS[kind],
+        "unit": unit.name,
+        "route": unit.route,
+        "persona": unit.persona.id,
+        "language": unit.persona.language,
+        "fact": fact.id,
+        "slot": fact.slot,
+        "change": fact.change,
+        "versions": [
+            {
+                "n": v.n,
+                "text": v.text,
+                "from": dates.get(v.valid_from, v.valid_from),
+                "verdict": (unit.versions.get((fact.id, v.n)) or {}).get("verdict", "no row"),
+                "how": (unit.versions.get((fact.id, v.n)) or {}).get("how"),
+            }
+            for v in fact.versions
+        ],
         "forget": dates.get(fact.forget, fact.forget) if fact.forget else None,
-        "said": said, "stored": stored, "question": fact.question.text, "expected": fact.question.answer,
-        "answer": answer["answer"] if answer else None, "verdict": answer["verdict"] if answer else "no row",
+        "said": said,
+        "stored": stored,
+        "question": fact.question.text,
+        "expected": fact.question.answer,
+        "answer": answer["answer"] if answer else None,
+        "verdict": answer["verdict"] if answer else "no row",
         "context": [item["text"] for item in (context["items"] if context else [])[:2]],
         "context_note": None if context is None or context["status"] == "ok" else context["reason"],
     }
@@ -173,7 +221,10 @@ def best(entries: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
     if len(others) < 2:
         return result
     for name in (*analyze.METRICS, "index"):
-        values = {e["label"]: e["part"]["index"]["value"] if name == "index" else e["part"]["metrics"][name]["rate"] for e in others}
+        values = {
+            e["label"]: e["part"]["index"]["value"] if name == "index" else e["part"]["metrics"][name]["rate"]
+            for e in others
+        }
         values = {label: value for label, value in values.items() if value is not None}
         if values:
             if name == "compression":  # closer to 1 is better, and below 1 counts as 1
@@ -211,15 +262,27 @@ def conditions(story: Story) -> list[tuple[str, str]]:
     facts = sum(len(x.facts) for x in story.personas)
     rows = [
         ("System", f"{m['system']} {system.get('version') or ''}".strip() + f"; settings: {given}"),
-        ("What one call receives", f"{opened.get('feeds', 'not recorded')}; dates reach it as: {opened.get('dates', 'not recorded')}"),
-        ("Edition", f"{p.edition}: {len(story.personas)} personas ({', '.join(f'{n} {LANGUAGES.get(k, k)}' for k, n in sorted(people.items()))}), "
-                    f"{facts} facts, {sum(f.change != 'none' for x in story.personas for f in x.facts)} that change, "
-                    f"{sum(f.forget is not None for x in story.personas for f in x.facts)} that are to be forgotten"),
+        (
+            "What one call receives",
+            f"{opened.get('feeds', 'not recorded')}; dates reach it as: {opened.get('dates', 'not recorded')}",
+        ),
+        (
+            "Edition",
+            f"{p.edition}: {len(story.personas)} personas ({', '.join(f'{n} {LANGUAGES.get(k, k)}' for k, n in sorted(people.items()))}), "
+            f"{facts} facts, {sum(f.change != 'none' for x in story.personas for f in x.facts)} that change, "
+            f"{sum(f.forget is not None for x in story.personas for f in x.facts)} that are to be forgotten",
+        ),
         *_edition(p.edition),
         ("Routes", f"{', '.join(m['by_route'])}; routing of forget requests: {p.routing}"),
-        ("Judge", f"{m['judge']['name']}, version {m['judge']['version']}; rules of the track: version {RULES_VERSION}"),
-        ("Answers", f"answerer {p.answerer}, graded by {p.grader}; {p.k} results asked for, cut to {p.budget_tokens:,} tokens "
-                    f"({opened.get('tokenizer', 'counter not recorded')})"),
+        (
+            "Judge",
+            f"{m['judge']['name']}, version {m['judge']['version']}; rules of the track: version {RULES_VERSION}",
+        ),
+        (
+            "Answers",
+            f"answerer {p.answerer}, graded by {p.grader}; {p.k} results asked for, cut to {p.budget_tokens:,} tokens "
+            f"({opened.get('tokenizer', 'counter not recorded')})",
+        ),
         ("Embedder", p.embedder),
         ("Index", f"floor {p.floor:g}; intervals by {p.bootstrap:,} bootstrap samples over personas, seed {p.seed}"),
         ("Models", ", ".join((receipt.get("versions") or {}).get("models") or []) or "no model was called"),
@@ -237,8 +300,13 @@ def _edition(name: str) -> list[tuple[str, str]]:
         reviews = len(read_jsonl(folder / "reviews.jsonl")) if (folder / "reviews.jsonl").exists() else 0
     except Exception as error:  # a report of a run whose edition has been moved away is still a report
         return [("Dataset", f"edition.json could not be read ({type(error).__name__})")]
-    return [("Dataset", f"made by {found.get('generator')}, seed {found.get('seed')}; audit: {found.get('audit', {}).get('faults')} faults; "
-                        f"reviewed by people: {reviews} items ({found.get('reviewed_by_people')}); licence {found.get('licence')}")]
+    return [
+        (
+            "Dataset",
+            f"made by {found.get('generator')}, seed {found.get('seed')}; audit: {found.get('audit', {}).get('faults')} faults; "
+            f"reviewed by people: {reviews} items ({found.get('reviewed_by_people')}); licence {found.get('licence')}",
+        )
+    ]
 
 
 def limitations(story: Story) -> list[str]:
@@ -253,16 +321,25 @@ def limitations(story: Story) -> list[str]:
     if p.personas:
         result.append(f"Only the first {p.personas} personas of the edition were run.")
     if m["units"]["failed"]:
-        result.append(f"{len(m['units']['failed'])} of {m['units']['planned']} units failed and are in no figure: "
-                      + "; ".join(f"{u['unit']} ({u['reason']})" for u in m["units"]["failed"]) + ".")
+        result.append(
+            f"{len(m['units']['failed'])} of {m['units']['planned']} units failed and are in no figure: "
+            + "; ".join(f"{u['unit']} ({u['reason']})" for u in m["units"]["failed"])
+            + "."
+        )
     lost = sum(f["not_judged"] for f in m["metrics"].values())
     if lost:
-        result.append(f"{lost} judgements are missing; they are in no rate. With all of them as the worse case the index is {m['index']['worst']:.1f}.")
+        result.append(
+            f"{lost} judgements are missing; they are in no rate. With all of them as the worse case the index is {m['index']['worst']:.1f}."
+        )
     if m["judge"]["name"] == "rules":
-        result.append("The judge works by rules on surface forms that came with the dataset. On wordings it has not seen it errs as its own "
-                      "measure says; it favours systems that keep wordings as they were.")
+        result.append(
+            "The judge works by rules on surface forms that came with the dataset. On wordings it has not seen it errs as its own "
+            "measure says; it favours systems that keep wordings as they were."
+        )
     if p.answerer == "extractive":
-        result.append("The answerer picks a sentence and writes none: check questions measure whether the context holds the answer.")
+        result.append(
+            "The answerer picks a sentence and writes none: check questions measure whether the context holds the answer."
+        )
     result += [
         "One run on a few personas. Intervals over personas are wide, and with so few clusters they still come out too narrow.",
         "The dataset is synthetic, made from templates; no person has reviewed it unless the conditions above say so.",
@@ -290,21 +367,35 @@ def pictures(story: Story) -> dict[str, tuple[Callable[[], bytes], str]]:
     from kiokulab import plots
 
     route = story.metrics["route"]
-    entries = sorted((e for e in story.systems if e["route"] == route), key=lambda e: -(e["part"]["index"]["value"] or -1))
-    bars = [{"label": e["label"], "index": e["part"]["index"], "pillars": e["part"]["pillars"], "grey": e["anchor"]} for e in entries]
+    entries = sorted(
+        (e for e in story.systems if e["route"] == route), key=lambda e: -(e["part"]["index"]["value"] or -1)
+    )
+    bars = [
+        {"label": e["label"], "index": e["part"]["index"], "pillars": e["part"]["pillars"], "grey": e["anchor"]}
+        for e in entries
+    ]
     where = f"{Path(story.params.edition).name}, {ROUTE_NAMES.get(route, route).lower()}"
     made: dict[str, tuple[Callable[[], bytes], str]] = {}
     if not story.comparison["refused"]:
         said = "; ".join(f"{e['label']} {analyze.index_shown(e['part']['index'])}" for e in entries)
         made["index"] = (lambda: plots.index_bars(bars, note=where), f"Bars of the index with 95 % intervals: {said}.")
-        said = "; ".join(f"{e['label']} " + ", ".join(f"{v:.1f} at {k}" for k, v in e["part"]["index"]["floors"].items() if v is not None)
-                         for e in entries)
-        made["floors"] = (lambda: plots.floor_curves(bars, chosen=story.params.floor), f"Lines of the index against the floor: {said}.")
+        said = "; ".join(
+            f"{e['label']} "
+            + ", ".join(f"{v:.1f} at {k}" for k, v in e["part"]["index"]["floors"].items() if v is not None)
+            for e in entries
+        )
+        made["floors"] = (
+            lambda: plots.floor_curves(bars, chosen=story.params.floor),
+            f"Lines of the index against the floor: {said}.",
+        )
     became = fates(story.units, route)
     counts = Counter(v for row in became.values() for v in row.values())
     said = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
     title = f"What became of every fact · {story.metrics['system']}, {where}"
-    made["fates"] = (lambda: plots.fate_map(became, title=title), f"Grid of {len(became)} personas by fact; {said or 'no store could be read'}.")
+    made["fates"] = (
+        lambda: plots.fate_map(became, title=title),
+        f"Grid of {len(became)} personas by fact; {said or 'no store could be read'}.",
+    )
     return made
 
 
@@ -316,10 +407,22 @@ def _environment():
     from kiokulab.page import environment
 
     made = environment(str(HERE))
-    made.filters.update(shown=lambda f, name: analyze.shown(name, f), counted=lambda f, name: plain(analyze.counted(name, f)),
-                        percent=lambda v: "n/a" if v is None else f"{100 * v:.1f}", index=analyze.index_shown)
-    made.globals.update(METRICS=analyze.METRICS, PILLARS=analyze.PILLARS, TITLES=analyze.TITLES, HINTS=HINTS, LANGUAGES=LANGUAGES, SETS=SETS,
-                        ROUTES=ROUTE_NAMES, HIGHER=analyze.HIGHER)
+    made.filters.update(
+        shown=lambda f, name: analyze.shown(name, f),
+        counted=lambda f, name: plain(analyze.counted(name, f)),
+        percent=lambda v: "n/a" if v is None else f"{100 * v:.1f}",
+        index=analyze.index_shown,
+    )
+    made.globals.update(
+        METRICS=analyze.METRICS,
+        PILLARS=analyze.PILLARS,
+        TITLES=analyze.TITLES,
+        HINTS=HINTS,
+        LANGUAGES=LANGUAGES,
+        SETS=SETS,
+        ROUTES=ROUTE_NAMES,
+        HIGHER=analyze.HIGHER,
+    )
     return made
 
 
@@ -327,8 +430,17 @@ def _context(story: Story, needed: set[str]) -> dict[str, Any]:
     from kiokulab.reproduce import published
 
     context: dict[str, Any] = {
-        "m": story.metrics, "c": story.comparison, "p": story.params, "run": story.folder.name, "routes": by_route(story),
-        "conditions": [], "limitations": [], "cases": [], "figures": {}, "published": published(), "personas": story.personas,
+        "m": story.metrics,
+        "c": story.comparison,
+        "p": story.params,
+        "run": story.folder.name,
+        "routes": by_route(story),
+        "conditions": [],
+        "limitations": [],
+        "cases": [],
+        "figures": {},
+        "published": published(),
+        "personas": story.personas,
         "css": css(),
     }
     if needed & {"conditions", "all"}:
@@ -377,14 +489,30 @@ def figure(story: Story, name: str) -> str:
 
 def ledger(persona: Persona) -> list[dict[str, Any]]:
     """A persona's ledger, a line a version."""
-    return [{"fact": f.id, "about": f.slot, "version": v.n, "true": v.text, "from": v.valid_from, "until": v.valid_to,
-             "change": f.change if f.change != "none" else "", "to be forgotten from": f.forget} for f in persona.facts for v in f.versions]
+    return [
+        {
+            "fact": f.id,
+            "about": f.slot,
+            "version": v.n,
+            "true": v.text,
+            "from": v.valid_from,
+            "until": v.valid_to,
+            "change": f.change if f.change != "none" else "",
+            "to be forgotten from": f.forget,
+        }
+        for f in persona.facts
+        for v in f.versions
+    ]
 
 
-def conversation(persona: Persona, kinds: Sequence[str] = ("change", "forget", "near_miss", "fact")) -> tuple[str, list[dict[str, Any]]]:
+def conversation(
+    persona: Persona, kinds: Sequence[str] = ("change", "forget", "near_miss", "fact")
+) -> tuple[str, list[dict[str, Any]]]:
     """(title, a line a turn with its labels) of the session that has most of `kinds` in it; the first of equals."""
     most = max(persona.sessions, key=lambda s: len({t.kind for t in s.turns} & set(kinds)))
-    return f"{most.id}, {most.date[:10]}", [{"who": t.role, "text": t.text, "kind": t.kind, "states": ", ".join(t.states)} for t in most.turns]
+    return f"{most.id}, {most.date[:10]}", [
+        {"who": t.role, "text": t.text, "kind": t.kind, "states": ", ".join(t.states)} for t in most.turns
+    ]
 
 
 def first_calls(persona: Persona, params: Any) -> list[dict[str, Any]]:
@@ -397,10 +525,19 @@ def first_calls(persona: Persona, params: Any) -> list[dict[str, Any]]:
     for route in analyze.ROUTES:
         calls = ingest.calls(persona, route, declared["feeds"], params.routing, declared["dates"])
         item = calls[0].item if calls else None
-        turns = getattr(item, "turns", None) or [t for t in (getattr(item, n, None) for n in ("user", "assistant", "turn")) if t is not None]
+        turns = getattr(item, "turns", None) or [
+            t for t in (getattr(item, n, None) for n in ("user", "assistant", "turn")) if t is not None
+        ]
         text = "\n".join(f"{t.role}: {t.text}" for t in turns) or getattr(item, "text", "")
-        rows.append({"route": route, "calls": len(calls), "one call receives": type(item).__name__.lower(), "on": calls[0].when[:10] if calls else "",
-                     "the first one": text})
+        rows.append(
+            {
+                "route": route,
+                "calls": len(calls),
+                "one call receives": type(item).__name__.lower(),
+                "on": calls[0].when[:10] if calls else "",
+                "the first one": text,
+            }
+        )
     return rows
 
 
@@ -412,11 +549,17 @@ def yields(folder: str | Path) -> list[dict[str, Any]]:
     rows = []
     for unit, events in by_unit.items():
         got = analyze.yields(events)
-        rows.append({"unit": unit, "calls": got["calls"],
-                     **{f"{n} (told)": "not said" if got["told"][n] is None else got["told"][n] for n in got["told"]},
-                     **{f"{n} (seen)": "not listed" if got["seen"][n] is None else got["seen"][n] for n in got["seen"]},
-                     "changed nothing": got["no_op"], "warnings": got["warnings"],
-                     "seconds": round(sum(e["seconds"] for e in events), 2)})
+        rows.append(
+            {
+                "unit": unit,
+                "calls": got["calls"],
+                **{f"{n} (told)": "not said" if got["told"][n] is None else got["told"][n] for n in got["told"]},
+                **{f"{n} (seen)": "not listed" if got["seen"][n] is None else got["seen"][n] for n in got["seen"]},
+                "changed nothing": got["no_op"],
+                "warnings": got["warnings"],
+                "seconds": round(sum(e["seconds"] for e in events), 2),
+            }
+        )
     return rows
 
 
@@ -438,19 +581,39 @@ def examples(folder: str | Path, kind: str) -> list[dict[str, Any]]:
         if kind == "version":
             sort = (row["verdict"], row["how"] or "")
             fact = next(f for f in person.facts if f.id == row["fact"])
-            show = {"ledger": fact.versions[row["version"] - 1].text, "stored": " / ".join(texts.get((row["unit"], s), "") for s in row["sentences"][:2])}
+            show = {
+                "ledger": fact.versions[row["version"] - 1].text,
+                "stored": " / ".join(texts.get((row["unit"], s), "") for s in row["sentences"][:2]),
+            }
         elif kind == "sentence":
-            sort = ("not judged" if not row["judged"] else "states a fact" if row["states"] else "noise", row["language"])
+            sort = (
+                "not judged" if not row["judged"] else "states a fact" if row["states"] else "noise",
+                row["language"],
+            )
             show = {"sentence": row["text"], "states": ", ".join(row["states"])}
         else:
             sort = (row["role"], row["verdict"])
-            show = {"question": row["question"], "expected": row["expected"], "answer": "not in memory" if row["answer"] is None else row["answer"]}
-        seen.setdefault((person.language, *sort), {"language": person.language, "sort": ", ".join(s for s in sort if s), **show, "unit": row["unit"]})
+            show = {
+                "question": row["question"],
+                "expected": row["expected"],
+                "answer": "not in memory" if row["answer"] is None else row["answer"],
+            }
+        seen.setdefault(
+            (person.language, *sort),
+            {"language": person.language, "sort": ", ".join(s for s in sort if s), **show, "unit": row["unit"]},
+        )
     return [seen[key] for key in sorted(seen)]
 
 
 def measured(folder: str | Path) -> list[dict[str, Any]]:
     """The judge's agreement with the labelled sets, a line a set."""
     row = next((r for r in read_jsonl(Path(folder) / "judgements.jsonl") if r["kind"] == "judge"), None)
-    return [{"judge": row["name"], "pairs": SETS.get(name, name), **{k: v for k, v in found.items() if not isinstance(v, (dict, list))}}
-            for name, found in (row["measured"] if row else {}).items() if isinstance(found, dict)]
+    return [
+        {
+            "judge": row["name"],
+            "pairs": SETS.get(name, name),
+            **{k: v for k, v in found.items() if not isinstance(v, (dict, list))},
+        }
+        for name, found in (row["measured"] if row else {}).items()
+        if isinstance(found, dict)
+    ]

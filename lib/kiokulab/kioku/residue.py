@@ -376,7 +376,11 @@ def scan(folder: str | os.PathLike, texts: dict[str, dict[str, list[str]]]) -> d
     files = size = 0
     folder = Path(folder)
     planned = [(path, "", path.relative_to(folder)) for path in _files(folder)]
-    planned += [(path, f"{where}: ", path.relative_to(folder.parent)) for place, where in beside(folder) for path in _files(place)]
+    planned += [
+        (path, f"{where}: ", path.relative_to(folder.parent))
+        for place, where in beside(folder)
+        for path in _files(place)
+    ]
     for path, where, relative in planned:
         files += 1
         name = str(relative)

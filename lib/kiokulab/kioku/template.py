@@ -49,24 +49,50 @@ def _shown_english(kind: str, value: Any) -> list[str]:
         hour, minute = (int(x) for x in value.split(":"))
         half, twelve = "am" if hour < 12 else "pm", hour % 12 or 12
         clock = f"{twelve} {half}" if minute == 0 else f"{twelve}:{minute:02d} {half}"
-        part = "in the morning" if hour < 12 else "in the afternoon" if hour < 17 else "in the evening" if hour < 21 else "at night"
-        spoken = {30: f"half past {values.english(twelve)} {part}", 15: f"quarter past {values.english(twelve)} {part}",
-                  45: f"quarter to {values.english(twelve % 12 + 1)} {part}"}.get(minute)
+        part = (
+            "in the morning"
+            if hour < 12
+            else "in the afternoon"
+            if hour < 17
+            else "in the evening"
+            if hour < 21
+            else "at night"
+        )
+        spoken = {
+            30: f"half past {values.english(twelve)} {part}",
+            15: f"quarter past {values.english(twelve)} {part}",
+            45: f"quarter to {values.english(twelve % 12 + 1)} {part}",
+        }.get(minute)
         return [clock, clock, f"{hour:02d}:{minute:02d}"] + ([spoken] if spoken else [])
     if kind == "date":
         month, day = (int(x) for x in value[-5:].split("-"))
         name = values.MONTHS[month - 1].capitalize()
-        return [f"{name} {day}", f"{day} {name}", f"{name} {values.ordinal_digits(day)}", f"the {values.ordinal_digits(day)} of {name}"]
+        return [
+            f"{name} {day}",
+            f"{day} {name}",
+            f"{name} {values.ordinal_digits(day)}",
+            f"the {values.ordinal_digits(day)} of {name}",
+        ]
     if kind == "month":
         return [values.MONTHS[int(value) - 1].capitalize()]
     if kind == "weekday":
         return [values.WEEKDAYS[value][0].capitalize()]
     if kind == "money":
-        sign, word = {"USD": ("$", "dollars"), "GBP": ("£", "pounds"), "EUR": ("€", "euros"), "JPY": ("¥", "yen")}[value[1]]
+        sign, word = {"USD": ("$", "dollars"), "GBP": ("£", "pounds"), "EUR": ("€", "euros"), "JPY": ("¥", "yen")}[
+            value[1]
+        ]
         return [f"{sign}{value[0]:,}", f"{sign}{value[0]:,}", f"{value[0]:,} {word}"]
     if kind == "quantity":
         n, unit = value
-        word = {"km": "kilometres", "kg": "kilos", "g": "grams", "l": "litres", "m": "metres", "cm": "centimetres", "mile": "miles"}[unit]
+        word = {
+            "km": "kilometres",
+            "kg": "kilos",
+            "g": "grams",
+            "l": "litres",
+            "m": "metres",
+            "cm": "centimetres",
+            "mile": "miles",
+        }[unit]
         return [f"{n} {word}"] if unit == "mile" else [f"{n} {unit}", f"{n} {word}"]
     if kind == "duration":
         n, unit = value
@@ -101,10 +127,14 @@ def _shown_japanese(kind: str, value: Any) -> list[str]:
         return [f"{n:,}{word}"]
     if kind == "quantity":
         n, unit = value
-        return [f"{n}{ {'km': 'キロ', 'kg': 'キロ', 'g': 'グラム', 'l': 'リットル', 'm': 'メートル', 'cm': 'センチ', 'mile': 'マイル'}[unit] }"]
+        return [
+            f"{n}{ {'km': 'キロ', 'kg': 'キロ', 'g': 'グラム', 'l': 'リットル', 'm': 'メートル', 'cm': 'センチ', 'mile': 'マイル'}[unit] }"
+        ]
     if kind == "duration":
         n, unit = value
-        return [f"{n}{ {'minute': '分', 'hour': '時間', 'day': '日間', 'week': '週間', 'month': 'か月', 'year': '年'}[unit] }"]
+        return [
+            f"{n}{ {'minute': '分', 'hour': '時間', 'day': '日間', 'week': '週間', 'month': 'か月', 'year': '年'}[unit] }"
+        ]
     if kind == "frequency":
         per = {"day": "1日", "week": "週", "month": "月", "year": "年"}[value["per"]]
         return [f"{per}{value['n']}回", f"{per}に{value['n']}回"]
@@ -166,7 +196,11 @@ def options(template: str) -> list[str]:
     match = _CHOICE.search(template)
     if not match:
         return [template]
-    return [result for choice in match[1].split("|") for result in options(template[: match.start()] + choice + template[match.end():])]
+    return [
+        result
+        for choice in match[1].split("|")
+        for result in options(template[: match.start()] + choice + template[match.end() :])
+    ]
 
 
 _NUMERALS = frozenset("0123456789〇一二三四五六七八九十百千万億")
@@ -179,7 +213,10 @@ def holds(form: str, normalised_text: str) -> bool:
     start = normalised_text.find(form)
     while start >= 0:
         end = start + len(form)
-        if not (_goes_on(normalised_text[max(0, start - 2):start], form[0]) or _goes_past(form[-1], normalised_text[end:end + 2])):
+        if not (
+            _goes_on(normalised_text[max(0, start - 2) : start], form[0])
+            or _goes_past(form[-1], normalised_text[end : end + 2])
+        ):
             return True
         start = normalised_text.find(form, start + 1)
     return False
@@ -213,7 +250,9 @@ def _check_slot(raw: dict, slot: Slot, language: str) -> list[str]:
     parts = set(slot.parts)
     anchors = [texts.normalise(a) for a in slot.anchors.get(language, [])]
 
-    def check(where: str, templates: list[str], needs: set[str], may: set[str], anchored: bool, fewest: int = 1) -> None:
+    def check(
+        where: str, templates: list[str], needs: set[str], may: set[str], anchored: bool, fewest: int = 1
+    ) -> None:
         if len(templates) < fewest:
             faults.append(f"{where}: {len(templates)} templates, at least {fewest} are needed")
         for template in templates:
@@ -267,16 +306,29 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
         raw = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        raise InputError(f"not YAML: {getattr(error, 'problem', error)}", f"{path}:{mark.line + 1}" if mark else str(path)) from None
+        raise InputError(
+            f"not YAML: {getattr(error, 'problem', error)}", f"{path}:{mark.line + 1}" if mark else str(path)
+        ) from None
     language, slots, faults = raw["language"], [], []
     for entry in raw["slots"]:
         try:
             parts = {}
             for part, kinds in entry["parts"].items():
-                (kind, items), = kinds.items()
+                ((kind, items),) = kinds.items()
                 parts[part] = tuple(make_value(kind, item, language) for item in items)
-            slot = Slot(entry["id"], entry["anchors"], parts, entry["ledger"], entry["say"], entry["change"], entry.get("partial", {}),
-                        entry["forget"], entry["question"], entry["near_miss"], entry.get("ack", []))
+            slot = Slot(
+                entry["id"],
+                entry["anchors"],
+                parts,
+                entry["ledger"],
+                entry["say"],
+                entry["change"],
+                entry.get("partial", {}),
+                entry["forget"],
+                entry["question"],
+                entry["near_miss"],
+                entry.get("ack", []),
+            )
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise InputError(f"slot {entry.get('id')}: {type(error).__name__} {error}", str(path)) from None
         faults += [f"slot {slot.id}: {fault}" for fault in _check_slot(entry, slot, language)]
@@ -287,15 +339,26 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
         fill = set(topic.get("fill", {}))
         for exchange in topic["exchanges"]:
             if len(exchange["user"]) != len(exchange["assistant"]):
-                faults.append(f"topic {topic['id']}: {len(exchange['user'])} lines and {len(exchange['assistant'])} replies: each line has its own reply")
+                faults.append(
+                    f"topic {topic['id']}: {len(exchange['user'])} lines and {len(exchange['assistant'])} replies: each line has its own reply"
+                )
             for line in exchange["user"] + exchange["assistant"]:
                 unknown = set(_PLACE.findall(line)) - fill
                 if unknown or line.count("<") != line.count(">"):
                     faults.append(f"topic {topic['id']}: bad placeholder or bracket in {line!r}")
     if faults:
         raise InputError("the vocabulary breaks its writing rules:\n  " + "\n  ".join(faults), str(path))
-    return Vocabulary(language, raw["others"], raw["names"], raw["leads"], raw["prefixes"], raw["acks"], slots, raw["topics"],
-                      bool(raw.get("in_order", False)))
+    return Vocabulary(
+        language,
+        raw["others"],
+        raw["names"],
+        raw["leads"],
+        raw["prefixes"],
+        raw["acks"],
+        slots,
+        raw["topics"],
+        bool(raw.get("in_order", False)),
+    )
 
 
 @functools.cache
@@ -311,7 +374,11 @@ def expand(template: str, rng: random.Random, fill: dict[str, str] | None = None
     """One text from a template: a choice for each `<a|b>`, `fill` for the placeholders, capitals where sentences start."""
     result = _CHOICE.sub(lambda match: rng.choice(match[1].split("|")), template)
     if language == "en":  # "a {feel} day" with "odd"
-        result = re.sub(r"\b([Aa]) \{(\w+)\}", lambda m: f"{m[1]}{'n' if (fill or {})[m[2]][:1].lower() in 'aeiou' else ''} {{{m[2]}}}", result)
+        result = re.sub(
+            r"\b([Aa]) \{(\w+)\}",
+            lambda m: f"{m[1]}{'n' if (fill or {})[m[2]][:1].lower() in 'aeiou' else ''} {{{m[2]}}}",
+            result,
+        )
     result = _PLACE.sub(lambda match: (fill or {})[match[1]], result)
     return capitalise(result) if language == "en" else _DOUBLED.sub(r"毎\1", result)
 
@@ -325,10 +392,59 @@ def capitalise(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-_LOWERED = {"My", "The", "A", "An", "Our", "On", "At", "In", "If", "When", "For", "There's", "There", "We", "We've", "Every", "You", "You'll",
-            "Please", "To", "It", "It's", "They", "They've", "New", "From", "Since", "With", "Could", "Forget", "Same",
-            "Whenever", "Another", "People", "All", "Put", "Keep", "One", "Guitar", "Tennis", "Physio",
-            "Choir", "Pottery", "Couriers", "Visitors", "Tastes", "Time", "Tonight", "As", "Long", "No"}
+_LOWERED = {
+    "My",
+    "The",
+    "A",
+    "An",
+    "Our",
+    "On",
+    "At",
+    "In",
+    "If",
+    "When",
+    "For",
+    "There's",
+    "There",
+    "We",
+    "We've",
+    "Every",
+    "You",
+    "You'll",
+    "Please",
+    "To",
+    "It",
+    "It's",
+    "They",
+    "They've",
+    "New",
+    "From",
+    "Since",
+    "With",
+    "Could",
+    "Forget",
+    "Same",
+    "Whenever",
+    "Another",
+    "People",
+    "All",
+    "Put",
+    "Keep",
+    "One",
+    "Guitar",
+    "Tennis",
+    "Physio",
+    "Choir",
+    "Pottery",
+    "Couriers",
+    "Visitors",
+    "Tastes",
+    "Time",
+    "Tonight",
+    "As",
+    "Long",
+    "No",
+}
 
 
 def prefixed(prefix: str, text: str, language: str) -> str:
@@ -338,7 +454,9 @@ def prefixed(prefix: str, text: str, language: str) -> str:
     return prefix + text
 
 
-_POLITE = re.compile(r"(です|ます|ました|ません|ましょう|ください|でしょう|ございます|ますか|ですか|下さい)[^。]{0,3}(。|、|$)")
+_POLITE = re.compile(
+    r"(です|ます|ました|ません|ましょう|ください|でしょう|ございます|ますか|ですか|下さい)[^。]{0,3}(。|、|$)"
+)
 
 
 def in_register(templates: list[str], polite: bool, language: str, fragments: bool = False) -> list[str]:
@@ -347,5 +465,9 @@ def in_register(templates: list[str], polite: bool, language: str, fragments: bo
     belong to either register unless they show one."""
     if language != "ja":
         return templates
-    chosen = [t for t in templates if bool(_POLITE.search(t)) == polite or fragments and not _POLITE.search(t) and "けど" not in t]
+    chosen = [
+        t
+        for t in templates
+        if bool(_POLITE.search(t)) == polite or fragments and not _POLITE.search(t) and "けど" not in t
+    ]
     return chosen or templates

@@ -28,7 +28,17 @@ from kiokulab import files, values
 from kiokulab.errors import InputError
 from kiokulab.kioku import audit as auditing
 from kiokulab.kioku.generate import LEDGER_PARAMETERS, describe, persona_json
-from kiokulab.kioku.records import Edition, Evidence, Fact, Persona, Question, SessionRecord, Surface, TurnLabel, Version
+from kiokulab.kioku.records import (
+    Edition,
+    Evidence,
+    Fact,
+    Persona,
+    Question,
+    SessionRecord,
+    Surface,
+    TurnLabel,
+    Version,
+)
 from kiokulab.text import HIRAGANA, KANJI, KATAKANA, normalise
 
 FORGET_KINDS = ("names_fact", "names_topic", "restates")
@@ -40,7 +50,11 @@ class _Source:
 
     def __init__(self, text: str, place: str):
         self.place = place
-        self.lines = [(n, line.rstrip()) for n, line in enumerate(text.splitlines(), 1) if line.strip() and not line.lstrip().startswith("#")]
+        self.lines = [
+            (n, line.rstrip())
+            for n, line in enumerate(text.splitlines(), 1)
+            if line.strip() and not line.lstrip().startswith("#")
+        ]
 
     def error(self, number: int, message: str) -> InputError:
         return InputError(message, f"{self.place}:{number}")
@@ -57,7 +71,9 @@ def compile_text(text: str, place: str = "source") -> Persona:
         if head is None:
             head = _cells(plain.removeprefix("persona "))
             if not plain.startswith("persona ") or len(head) != 4 or not re.fullmatch(r"[+-]\d\d:\d\d", head[3]):
-                raise source.error(number, "the first line is: persona <id> | en or ja | <name> | <offset from UTC, +09:00>")
+                raise source.error(
+                    number, "the first line is: persona <id> | en or ja | <name> | <offset from UTC, +09:00>"
+                )
         elif match := re.fullmatch(r"==\s*(s\d+)\s+(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d)", plain):
             sessions.append({"id": match[1], "date": f"{match[2]}T{match[3]}:00{head[3]}", "turns": []})
         elif sessions:
@@ -71,8 +87,13 @@ def compile_text(text: str, place: str = "source") -> Persona:
     if head is None:
         raise source.error(1, "the source is empty")
     _give_forms(facts, sessions)
-    return Persona(id=head[0], language=head[1], name=head[2], facts=[_fact(source, fact, head[1]) for fact in facts],
-                   sessions=[SessionRecord(**session) for session in sessions])
+    return Persona(
+        id=head[0],
+        language=head[1],
+        name=head[2],
+        facts=[_fact(source, fact, head[1]) for fact in facts],
+        sessions=[SessionRecord(**session) for session in sessions],
+    )
 
 
 def _give_forms(facts: list[dict], sessions: list[dict]) -> None:
@@ -84,7 +105,9 @@ def _give_forms(facts: list[dict], sessions: list[dict]) -> None:
             continue  # the audit names it
         fact, i = versions[evidence.version]
         parts, before = fact["versions"][i]["values"], fact["versions"][i - 1]["values"] if i else []
-        fact["versions"][i]["values"] = [part if part in before else list(dict.fromkeys([*part, evidence.words])) for part in parts]
+        fact["versions"][i]["values"] = [
+            part if part in before else list(dict.fromkeys([*part, evidence.words])) for part in parts
+        ]
 
 
 def _cells(text: str) -> list[str]:
@@ -93,8 +116,20 @@ def _cells(text: str) -> list[str]:
 
 
 def _new_fact(source: _Source, number: int, name: str, slot: str, options: str) -> dict:
-    fact = {"line": number, "id": name, "slot": slot, "anchors": [], "versions": [], "question": None, "answers": None, "stale": [],
-            "partial": False, "forget": None, "forget_kind": None, "cascade": None}
+    fact = {
+        "line": number,
+        "id": name,
+        "slot": slot,
+        "anchors": [],
+        "versions": [],
+        "question": None,
+        "answers": None,
+        "stale": [],
+        "partial": False,
+        "forget": None,
+        "forget_kind": None,
+        "cascade": None,
+    }
     for option in options.split():
         key, _, value = option.partition("=")
         if key == "partial" and not value:
@@ -104,14 +139,18 @@ def _new_fact(source: _Source, number: int, name: str, slot: str, options: str) 
         elif key == "forget" and value.partition(":")[2] in FORGET_KINDS:
             fact["forget"], _, fact["forget_kind"] = value.partition(":")
         else:
-            raise source.error(number, f"unknown option {option!r}: partial, cascade=f03.2, forget=s12:{'/'.join(FORGET_KINDS)}")
+            raise source.error(
+                number, f"unknown option {option!r}: partial, cascade=f03.2, forget=s12:{'/'.join(FORGET_KINDS)}"
+            )
     return fact
 
 
 def _fact_line(source: _Source, number: int, plain: str, fact: dict) -> None:
     mark, _, rest = plain.partition(" ")
     if match := re.fullmatch(r"(\d)\s+(s\d+)(?:-(s\d+))?\s+(.+)", plain):
-        fact["versions"].append({"n": int(match[1]), "valid_from": match[2], "ends": match[3], "text": match[4], "values": []})
+        fact["versions"].append(
+            {"n": int(match[1]), "valid_from": match[2], "ends": match[3], "text": match[4], "values": []}
+        )
     elif mark == "a" and not fact["versions"]:
         fact["anchors"] = _cells(rest)
     elif mark == "?":
@@ -150,8 +189,10 @@ def _part(source: _Source, number: int, plain: str, fact: dict) -> list[str]:
 
 def _typed(kind: str, value: str):
     """The value as `values.forms` takes it: '850 USD' -> [850, 'USD']; '3 week' or '1 2 weeks' -> {'n', 'per'}; else text or a number."""
+
     def number(text: str) -> float:
         return float(text) if "." in text else int(text)
+
     if kind in ("money", "quantity", "duration"):
         n, _, unit = value.partition(" ")
         return [number(n), unit.strip()]
@@ -192,12 +233,24 @@ def _turn(source: _Source, number: int, plain: str) -> TurnLabel:
             states.append(said[1])
             mistaken.append(said[1])
         else:
-            raise source.error(number, f"label {item!r} is not understood: f01.1, ^f01.1, ~f01.2 words, @f01.1 words = 2025-03-13, old f01.1, near f01, change f01, forget f01")
+            raise source.error(
+                number,
+                f"label {item!r} is not understood: f01.1, ^f01.1, ~f01.2 words, @f01.1 words = 2025-03-13, old f01.1, near f01, change f01, forget f01",
+            )
     states = list(dict.fromkeys(states))
     if kind == "chatter" and states:
         kind = "fact"
-    return TurnLabel(role=role, text=match[3].strip(), states=states, kind=kind, of=of, implied=implied or None, relative=relative or None,
-                     elliptic=elliptic or None, mistaken=mistaken or None)
+    return TurnLabel(
+        role=role,
+        text=match[3].strip(),
+        states=states,
+        kind=kind,
+        of=of,
+        implied=implied or None,
+        relative=relative or None,
+        elliptic=elliptic or None,
+        mistaken=mistaken or None,
+    )
 
 
 def _fact(source: _Source, fact: dict, language: str) -> Fact:
@@ -211,8 +264,15 @@ def _fact(source: _Source, fact: dict, language: str) -> Fact:
     made = []
     for i, version in enumerate(versions):
         ends = versions[i + 1]["valid_from"] if i + 1 < len(versions) else version["ends"]
-        made.append(Version(n=version["n"], text=version["text"], valid_from=version["valid_from"], valid_to=ends,
-                            surface=Surface(anchors=fact["anchors"], values=version["values"])))
+        made.append(
+            Version(
+                n=version["n"],
+                text=version["text"],
+                valid_from=version["valid_from"],
+                valid_to=ends,
+                surface=Surface(anchors=fact["anchors"], values=version["values"]),
+            )
+        )
     where, cells = fact["answers"]
     accepted: list[str] = []
     stale = list(fact["stale"])
@@ -222,15 +282,32 @@ def _fact(source: _Source, fact: dict, language: str) -> Fact:
             if position >= len(versions[-1]["values"]):
                 raise source.error(where, f"{name}: there is no part {cell}")
             accepted += versions[-1]["values"][position]
-            stale += [form for version in versions[:-1] if position < len(version["values"]) for form in version["values"][position]]
+            stale += [
+                form
+                for version in versions[:-1]
+                if position < len(version["values"])
+                for form in version["values"][position]
+            ]
         else:
             accepted.append(cell)
     right = {form.casefold() for form in accepted}
-    question = Question(text=fact["question"], answer=accepted[0], accepted=list(dict.fromkeys(accepted)),
-                        stale=[form for form in dict.fromkeys(stale) if form.casefold() not in right])
+    question = Question(
+        text=fact["question"],
+        answer=accepted[0],
+        accepted=list(dict.fromkeys(accepted)),
+        stale=[form for form in dict.fromkeys(stale) if form.casefold() not in right],
+    )
     change = "none" if len(versions) == 1 else "partial" if fact["partial"] else "full"
-    return Fact(id=name, slot=fact["slot"], versions=made, change=change, forget=fact["forget"], forget_kind=fact["forget_kind"],
-                cascade=fact["cascade"], question=question)
+    return Fact(
+        id=name,
+        slot=fact["slot"],
+        versions=made,
+        change=change,
+        forget=fact["forget"],
+        forget_kind=fact["forget_kind"],
+        cascade=fact["cascade"],
+        question=question,
+    )
 
 
 def compile_file(path: str | Path) -> Persona:
@@ -257,11 +334,15 @@ def shared_ngrams(personas: list[Persona], n: int = 5) -> list[tuple[str, str, f
         grams: set = set()
         for turn in (turn for session in persona.sessions for turn in session.turns):
             words = _WORDS[persona.language].findall(normalise(turn.text))
-            grams |= {tuple(words[i:i + n]) for i in range(len(words) - n + 1)}
+            grams |= {tuple(words[i : i + n]) for i in range(len(words) - n + 1)}
         sets[persona.id] = (persona.language, grams)
     names = sorted(sets)
-    result = [(a, b, len(sets[a][1] & sets[b][1]) / max(1, min(len(sets[a][1]), len(sets[b][1]))))
-              for i, a in enumerate(names) for b in names[i + 1:] if sets[a][0] == sets[b][0]]
+    result = [
+        (a, b, len(sets[a][1] & sets[b][1]) / max(1, min(len(sets[a][1]), len(sets[b][1]))))
+        for i, a in enumerate(names)
+        for b in names[i + 1 :]
+        if sets[a][0] == sets[b][0]
+    ]
     return sorted(result, key=lambda row: (-row[2], row[0], row[1]))
 
 
@@ -279,15 +360,29 @@ def build(folder: str | Path) -> Edition:
     personas = [compile_file(folder / "source" / f"{name}.txt") for name in sorted(about["personas"])]
     faults = auditing.audit(personas, LEDGER_PARAMETERS)
     if any(not fault.warning for fault in faults):
-        raise InputError("the edition fails its audit:\n" + "\n".join(f"  {fault}" for fault in faults if not fault.warning), str(folder))
+        raise InputError(
+            "the edition fails its audit:\n" + "\n".join(f"  {fault}" for fault in faults if not fault.warning),
+            str(folder),
+        )
     for persona in personas:
         files.write_atomic(folder / f"{persona.id}.json", persona_json(persona))
-    edition = Edition(edition=about["edition"], generator="written", generator_version=1, seed=0,
-                      parameters={**LEDGER_PARAMETERS, "personas": len(personas)},
-                      files={f"{p.id}.json": files.sha256_file(folder / f"{p.id}.json") for p in personas},
-                      languages=sorted({p.language for p in personas}), audit=auditing.summary(faults, written=True),
-                      reviewed_by_people=about["reviewed_by_people"], licence=about["licence"], notes=about["notes"])
-    files.write_atomic(folder / "edition.json", json.dumps(edition.model_dump(mode="json"), ensure_ascii=False, indent=1, sort_keys=True) + "\n")
+    edition = Edition(
+        edition=about["edition"],
+        generator="written",
+        generator_version=1,
+        seed=0,
+        parameters={**LEDGER_PARAMETERS, "personas": len(personas)},
+        files={f"{p.id}.json": files.sha256_file(folder / f"{p.id}.json") for p in personas},
+        languages=sorted({p.language for p in personas}),
+        audit=auditing.summary(faults, written=True),
+        reviewed_by_people=about["reviewed_by_people"],
+        licence=about["licence"],
+        notes=about["notes"],
+    )
+    files.write_atomic(
+        folder / "edition.json",
+        json.dumps(edition.model_dump(mode="json"), ensure_ascii=False, indent=1, sort_keys=True) + "\n",
+    )
     return edition
 
 
@@ -297,9 +392,17 @@ def check(paths: list[str]) -> int:
     faults = auditing.audit(personas, LEDGER_PARAMETERS)
     for persona in personas:
         turns = [len(session.turns) for session in persona.sessions]
-        print(files.dumps({**describe(persona), "turns_least": min(turns, default=0), "turns_most": max(turns, default=0),
-                           "cascade": sum(f.cascade is not None for f in persona.facts),
-                           "implied": len({e.version for s in persona.sessions for t in s.turns for e in t.implied or []})}))
+        print(
+            files.dumps(
+                {
+                    **describe(persona),
+                    "turns_least": min(turns, default=0),
+                    "turns_most": max(turns, default=0),
+                    "cascade": sum(f.cascade is not None for f in persona.facts),
+                    "implied": len({e.version for s in persona.sessions for t in s.turns for e in t.implied or []}),
+                }
+            )
+        )
     for fault in faults:
         print(("warning: " if fault.warning else "") + str(fault))
     for a, b, share in shared_ngrams(personas)[:5]:
@@ -308,7 +411,8 @@ def check(paths: list[str]) -> int:
     return sum(not f.warning for f in faults)
 
 
-if __name__ == "__main__":  # python -m kiokulab.kioku.written FILE.txt ... checks; python -m kiokulab.kioku.written FOLDER builds
+# python -m kiokulab.kioku.written FILE.txt ... checks; python -m kiokulab.kioku.written FOLDER builds
+if __name__ == "__main__":
     if len(sys.argv) == 2 and Path(sys.argv[1]).is_dir():
         print(files.dumps(build(sys.argv[1]).audit))
     else:

@@ -143,7 +143,9 @@ def _adapter_by_settings(text: str) -> Adapter:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"not YAML: {' '.join(str(error).split())[:200]}", str(file)) from None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise InputError("the file must hold names with values", str(file), f"Its names are the settings of the system {kind!r}")
+        raise InputError(
+            "the file must hold names with values", str(file), f"Its names are the settings of the system {kind!r}"
+        )
     return replace(adapters()[kind], name=text, preset=found)
 
 
@@ -243,7 +245,9 @@ def describe(name: str, settings: dict[str, Any] | None = None) -> dict[str, Any
         "name": where.name,
         "version": locked_version(where.lock, one.package) if where.lock else one.version(),
         "lock_digest": sha256_file(where.lock) if where.lock else None,
-        "source_digest": sha256_file(where.file) if where.preset is None else digest([sha256_file(where.file), where.preset]),
+        "source_digest": sha256_file(where.file)
+        if where.preset is None
+        else digest([sha256_file(where.file), where.preset]),
         "environment": where.environment,
         "installed": environments.installed(where.environment) if where.environment else True,
     }

@@ -101,7 +101,8 @@ class Agent(System):
                 raise SystemFailure(f"{command[0]}: not done after {self.config['timeout_s']} s", "timeout") from None
             log.write(said)
         if process.returncode:
-            written = (self.place / "agent.log").read_bytes()[-300:].decode("utf-8", "replace").strip()  # what it printed, errors too
+            # what it printed, errors too
+            written = (self.place / "agent.log").read_bytes()[-300:].decode("utf-8", "replace").strip()
             raise SystemFailure(f"{command[0]} ended with {process.returncode}: {written}")
         return said.decode("utf-8", "replace")
 

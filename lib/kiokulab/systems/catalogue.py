@@ -56,7 +56,7 @@ def size_of(environment: str) -> int | None:
 
 
 def state_of(environment: str | None) -> str:
-    """"built in" for the kit's own process, "yes", "no" (made on first use), or "old" (made from another lock, or cut off: made
+    """One of "built in" for the kit's own process, "yes", "no" (made on first use), or "old" (made from another lock, or cut off: made
     again on next use)."""
     if environment is None:
         return "built in"
@@ -85,7 +85,10 @@ def row_of(name: str) -> dict[str, Any]:
         "licence": made.licence or ("MIT (the kit)" if not where.lock else "not declared"),
         "capabilities": ", ".join(described["capabilities"]) or "none beyond ingest and dump",
         "note": _note(where.file),
-        **{key: described[key] for key in ("package", "settings", "feeds", "dates", "keeps", "embeddings", "environment")},
+        **{
+            key: described[key]
+            for key in ("package", "settings", "feeds", "dates", "keeps", "embeddings", "environment")
+        },
         **{key: getattr(made, key) for key in ("needs", "listing")},
         "missing": made.missing(),
         "class": f"{where.file.name}:{where.class_name}",
@@ -129,7 +132,12 @@ def _lay(rows: Sequence[dict[str, Any]], columns: Sequence[str], gap: int = 2) -
 def _wrapped(label: str, text: str, width: int, indent: int) -> str:
     """`label`, then `text` beside it, broken at `width`; paths stay whole."""
     return textwrap.fill(
-        text, max(width, indent + 30), initial_indent=label.ljust(indent), subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False
+        text,
+        max(width, indent + 30),
+        initial_indent=label.ljust(indent),
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
 
 
@@ -176,7 +184,13 @@ def detail(text: str, width: int = 120) -> str:
         if name is None:
             raise
         note = note_of_not_built(name)
-        return "\n".join([f"{name}: not built", _wrapped("why", systems.NOT_BUILT[name], width, 14), *([f"{'note'.ljust(14)}{note}"] if note else [])])
+        return "\n".join(
+            [
+                f"{name}: not built",
+                _wrapped("why", systems.NOT_BUILT[name], width, 14),
+                *([f"{'note'.ljust(14)}{note}"] if note else []),
+            ]
+        )
     row = row_of(found.name)
     installed = {"built in": "runs in the kit's own process", "yes": f".envs/{row['environment']}, {megabytes(row['bytes'])}",
                  "no": f"no: made on first use, or by make system-{found.name}",
@@ -192,7 +206,10 @@ def detail(text: str, width: int = 120) -> str:
         ("model", f"{row['model']}; {'asks for vectors' if row['embeddings'] else 'asks for no vectors'}"),
         ("capabilities", row["capabilities"]),
         ("dump", f"no: {row['listing']}" if row["listing"] else "yes"),
-        ("forget", "by " + ", ".join(row["forget"].split(",")) if row["forget"] != "no" else "no: " + _why_not("forget")),
+        (
+            "forget",
+            "by " + ", ".join(row["forget"].split(",")) if row["forget"] != "no" else "no: " + _why_not("forget"),
+        ),
         ("keeps", f"{row['keeps']} of what it is fed"),
         ("settings", settings or "none"),
         ("adapter", row["class"]),

@@ -97,7 +97,9 @@ class CogneeChunks(System):
         )
         self._do(self.cognee.add(text, dataset_name=DATASET))
         self.documents.append(text)
-        self.names.append(f"text_{hashlib.md5(text.encode('utf-8', 'surrogatepass'), usedforsecurity=False).hexdigest()}.txt")
+        self.names.append(
+            f"text_{hashlib.md5(text.encode('utf-8', 'surrogatepass'), usedforsecurity=False).hexdigest()}.txt"
+        )
         self.file.write_text(json.dumps(self.names), encoding="ascii")
         self.waiting += 1
         return Ingested()
@@ -106,7 +108,9 @@ class CogneeChunks(System):
         """Cut, embed and store what was added since: one run of the pipeline for all of it, as cognee's own benchmark does."""
         if not self.waiting:
             return
-        self.waiting = 0  # a run that fails is told once: its documents stay in the data set, and the next run takes them along
+        self.waiting = (
+            0  # a run that fails is told once: its documents stay in the data set, and the next run takes them along
+        )
         try:
             found = self._do(asyncio.wait_for(self.pipeline(), timeout))
         except asyncio.TimeoutError:
@@ -126,7 +130,9 @@ class CogneeChunks(System):
             Task(extract_chunks_from_documents, max_chunk_size=self.config["chunk_size"]),
             Task(add_data_points, task_config={"batch_size": 10}),
         ]
-        return self.cognee.run_custom_pipeline(tasks=tasks, dataset=DATASET, incremental_loading=True, skip_connection_test=True)
+        return self.cognee.run_custom_pipeline(
+            tasks=tasks, dataset=DATASET, incremental_loading=True, skip_connection_test=True
+        )
 
     def _graph(self) -> tuple[list[dict[str, Any]], list[tuple[str, str, str, dict[str, Any]]]]:
         """Its graph: nodes, and edges as (from, to, name, properties)."""
@@ -148,10 +154,15 @@ class CogneeChunks(System):
         rows = [row for row in nodes if row.get("type") == "DocumentChunk"]
         order = {}
         for row in rows:
-            place = next((number for number, text in enumerate(self.documents) if row["text"].strip()[:200] in text), len(self.documents))
+            place = next(
+                (number for number, text in enumerate(self.documents) if row["text"].strip()[:200] in text),
+                len(self.documents),
+            )
             order[row["id"]] = (place, row.get("chunk_index") or 0, row["text"])
         rows.sort(key=lambda row: order[row["id"]])
-        return [Memory(f"c{number:06d}", row["text"], kind="chunk", source="system") for number, row in enumerate(rows, 1)]
+        return [
+            Memory(f"c{number:06d}", row["text"], kind="chunk", source="system") for number, row in enumerate(rows, 1)
+        ]
 
     def search(self, query: str, k: int, when: str | None = None) -> Results:
         self.settle(600)
@@ -162,7 +173,13 @@ class CogneeChunks(System):
         found = self._do(self.cognee.search(query, query_type=SearchType.CHUNKS, datasets=[DATASET], top_k=k))
         hits = []
         for row in found:
-            rows = row if isinstance(row, list) else row.get("search_result", [row]) if isinstance(row, dict) else getattr(row, "search_result", [row])
+            rows = (
+                row
+                if isinstance(row, list)
+                else row.get("search_result", [row])
+                if isinstance(row, dict)
+                else getattr(row, "search_result", [row])
+            )
             for one in rows if isinstance(rows, list) else [rows]:
                 text = one.get("text") if isinstance(one, dict) else getattr(one, "text", one)
                 if not isinstance(text, str):
@@ -184,7 +201,9 @@ class Cognee(CogneeChunks):
             raise SystemFailure("the setting `reading` is chunks or graph", "not_ready")
         model = next((row["id"] for row in offered if "dimensions" not in row), None)
         if model is None:
-            raise SystemFailure("cognee needs a language model to make its graph with, and this run has none", "not_ready")
+            raise SystemFailure(
+                "cognee needs a language model to make its graph with, and this run has none", "not_ready"
+            )
         return {"LLM_MODEL": f"openai/{model}", "LLM_ENDPOINT": self.endpoint}
 
     def open(self, space: str, workdir: str, endpoint: str | None = None) -> None:
@@ -201,7 +220,8 @@ class Cognee(CogneeChunks):
         self.settle(600)
         nodes, edges = self._graph()
         memories = self._chunks(nodes)
-        for kind, text in sorted(derived(nodes, edges)):  # ids from the texts: cognee's own hold the random one of its user
+        # ids from the texts: cognee's own hold the random one of its user
+        for kind, text in sorted(derived(nodes, edges)):
             mark = hashlib.sha256(f"{kind} {text}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
             memories.append(Memory(f"{kind}-{mark}", text, "derived", kind=kind, source="system"))
         return memories
@@ -214,7 +234,9 @@ class Cognee(CogneeChunks):
             return Results([])
         from cognee import SearchType
 
-        work = self.cognee.search(query, query_type=SearchType.GRAPH_COMPLETION, datasets=[DATASET], top_k=k, only_context=True)
+        work = self.cognee.search(
+            query, query_type=SearchType.GRAPH_COMPLETION, datasets=[DATASET], top_k=k, only_context=True
+        )
         text = "\n".join(_texts(self._do(work)))
         return Results([Hit(text)] if text.strip() else [], shown=text)
 
@@ -227,7 +249,12 @@ def derived(nodes: list[dict[str, Any]], edges: list[tuple[str, str, str, dict[s
     for row in nodes:
         if row.get("type") == "Entity":
             name, description = row.get("name") or "", row.get("description") or ""
-            found.add(("entity", description if name.casefold() == description.casefold() else f"{name}: {description}".strip(": ")))
+            found.add(
+                (
+                    "entity",
+                    description if name.casefold() == description.casefold() else f"{name}: {description}".strip(": "),
+                )
+            )
     for start, end, name, given in edges:
         if str(start) in entities and str(end) in entities:
             found.add(("relation", str(given.get("edge_text") or name)))

@@ -239,7 +239,8 @@ def check_search(bench: Bench) -> str:
     unit, last = bench.filled(), _date(bench.items - 1)
     kind = systems.load_class(systems.adapter(bench.name))
     live = [memory for memory in unit.dump() if memory.layer == "live"]
-    stored = max(bench.items, len(live)) if bench.declared["keeps"] == "all" else len(live)  # the assistant's "I see." may be kept too
+    # the assistant's "I see." may be kept too
+    stored = max(bench.items, len(live)) if bench.declared["keeps"] == "all" else len(live)
     if not stored:
         raise Failed("nothing is stored after all statements were fed")
     for k in RESULTS:
@@ -251,7 +252,9 @@ def check_search(bench: Bench) -> str:
             continue  # how many share a word with the question is not for the contract to say
         threshold = bench.declared["settings"].get("threshold")
         if threshold and len(found) < min(k, stored):
-            raise NotApplicable(f"the system's own threshold of {threshold} drops results: {len(found)} of {min(k, stored)} came")
+            raise NotApplicable(
+                f"the system's own threshold of {threshold} drops results: {len(found)} of {min(k, stored)} came"
+            )
         if len(found) != min(k, stored):
             raise Failed(f"asked for {k} of {stored} stored, {len(found)} were delivered")
     code, text = statement(7)
@@ -295,7 +298,8 @@ def check_dates(bench: Bench) -> None:
     found = [memory for memory in bench.filled().dump() if code in memory.text]
     if not found:
         raise Failed(f"the statement {text!r} is not listed")
-    first = next((memory for memory in found if memory.layer == "live"), found[0])  # what is made of others may have dates of its own
+    # what is made of others may have dates of its own
+    first = next((memory for memory in found if memory.layer == "live"), found[0])
     if not str(first.created).startswith(DAY):
         raise Failed(f"fed on {DAY}, dated {first.created}")
 
@@ -454,7 +458,9 @@ def check_down(bench: Bench) -> None:
     """A model that is down is an error; and with a model again, the same store goes on."""
     (down,) = [one for one in _tries(bench) if one.fault == "down"]
     if down.outcome != "error":
-        raise Failed(f"the model was down and ingest ended as {down.outcome}{f' ({down.reason})' if down.reason else ''}: it must raise")
+        raise Failed(
+            f"the model was down and ingest ended as {down.outcome}{f' ({down.reason})' if down.reason else ''}: it must raise"
+        )
     bench.close("c")
     unit = bench.unit("c")  # the same store, now with the built-in model
     before = sorted(memory.text for memory in unit.dump())
@@ -527,7 +533,8 @@ def run_contract(
         )
         declared = systems.describe(name, settings or {})
         meter = faulty = upstream = None
-        if declared["model"] == "required":  # the built-in model: what is stored is plumbing, and that is what is tried here
+        # the built-in model: what is stored is plumbing, and that is what is tried here
+        if declared["model"] == "required":
             from kiokulab import meter as metering
 
             record = where / "calls.sqlite"

@@ -115,7 +115,9 @@ def _run(command: list[str], log: Path, say) -> bool:
             return False
         for line in process.stdout:
             file.write(line)
-            if line.startswith(("Resolved", "Prepared", "Installed", "Bytecode", "Downloading", "Successfully", "added")):
+            if line.startswith(
+                ("Resolved", "Prepared", "Installed", "Bytecode", "Downloading", "Successfully", "added")
+            ):
                 say("  " + line.strip()[:160])
         return process.wait() == 0
 
@@ -152,7 +154,9 @@ def ensure(name: str, say=None) -> Path:
             if line.startswith("# say: "):
                 say(line.removeprefix("# say: "))
         if packages and shutil.which("npm") is None:
-            raise InputError("npm was not found", "PATH", "Install Node.js 20 or newer, which brings it; then run this again")
+            raise InputError(
+                "npm was not found", "PATH", "Install Node.js 20 or newer, which brings it; then run this again"
+            )
         wanted = root() / f"{name}.txt"  # the lock without what is not for pip
         write_atomic(wanted, "".join(f"{line}\n" for line in lines if line and not line.startswith(("npm:", "#"))))
         count = sum("==" in line for line in lines)

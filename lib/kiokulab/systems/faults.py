@@ -51,13 +51,22 @@ class Upstream:
             return 503, b'{"error": {"message": "the model is down (scripted)", "code": 503}}', "application/json"
         message: dict[str, Any] = {"role": "assistant", "content": text}
         finish = "length" if self.fault == "cut off" else "stop"
-        tools = [tool["function"]["name"] for tool in asked.get("tools") or [] if isinstance(tool, dict) and "function" in tool]
+        tools = [
+            tool["function"]["name"]
+            for tool in asked.get("tools") or []
+            if isinstance(tool, dict) and "function" in tool
+        ]
         begun = any(message.get("role") == "tool" for message in asked.get("messages") or [])
-        if tools and text == BROKEN and not begun:  # an agent that has heard of its call once is not called again: it would never end
+        # an agent that has heard of its call once is not called again: it would never end
+        if tools and text == BROKEN and not begun:
             wanted = asked.get("tool_choice")
             forced = wanted.get("function", {}).get("name") if isinstance(wanted, dict) else None
             name = forced or ("code_exec" if "code_exec" in tools else tools[0])
-            call = {"id": f"call_{self.asked}", "type": "function", "function": {"name": name, "arguments": CALLED if name == "code_exec" else BROKEN}}
+            call = {
+                "id": f"call_{self.asked}",
+                "type": "function",
+                "function": {"name": name, "arguments": CALLED if name == "code_exec" else BROKEN},
+            }
             message = {"role": "assistant", "content": None, "tool_calls": [call]}
             finish = "length" if self.fault == "cut off" else "tool_calls"
         return 200, *framed(asked, message, finish, f"scripted-{self.asked}")

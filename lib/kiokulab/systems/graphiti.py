@@ -57,7 +57,9 @@ class GraphitiEpisodes(System):
         self.place = os.path.join(workdir, "kuzu")
         fresh = not os.path.exists(self.place)
         self.driver = KuzuDriver(self.place)
-        self.driver._database = space  # else add_episode clones the driver for a database of that name, which Kuzu does not have
+        self.driver._database = (
+            space  # else add_episode clones the driver for a database of that name, which Kuzu does not have
+        )
         if fresh:  # build_indices_and_constraints does nothing on Kuzu
             for query in get_fulltext_indices(self.driver.provider):
                 self.run(self.driver.execute_query(query))
@@ -88,10 +90,22 @@ class GraphitiEpisodes(System):
 
     # writing
     def ingest(self, item: Item, when: str) -> Ingested:
-        turns = item.turns if isinstance(item, Session) else (item.turn,) if hasattr(item, "turn") else (item.user, item.assistant) if hasattr(item, "user") else None
+        turns = (
+            item.turns
+            if isinstance(item, Session)
+            else (item.turn,)
+            if hasattr(item, "turn")
+            else (item.user, item.assistant)
+            if hasattr(item, "user")
+            else None
+        )
         if turns is None and not isinstance(item, Request):
             raise TypeError(f"no item of the contract: {type(item).__name__}")
-        bodies = [f"{turn.role}: {turn.text}" for turn in turns if turn.text] if turns is not None else [f"user: {item.text}"]
+        bodies = (
+            [f"{turn.role}: {turn.text}" for turn in turns if turn.text]
+            if turns is not None
+            else [f"user: {item.text}"]
+        )
         told = Ingested(added=0, changed=0, removed=0)
         for body in bodies:
             self.fed += 1
@@ -127,14 +141,18 @@ class GraphitiEpisodes(System):
 
     def _episode(self, episode: Any, layer: str) -> Memory:
         when = _iso(episode.valid_at)
-        return Memory(episode.name.replace(" ", "-"), _said(episode.content), layer, when, when, kind="episode", source="kuzu")
+        return Memory(
+            episode.name.replace(" ", "-"), _said(episode.content), layer, when, when, kind="episode", source="kuzu"
+        )
 
     def search(self, query: str, k: int, when: str | None = None) -> Results:
         from graphiti_core.search.search_filters import SearchFilters
         from graphiti_core.search.search_utils import episode_fulltext_search
 
         found = self.run(episode_fulltext_search(self.driver, self.asked(query), SearchFilters(), [self.space], k))
-        return Results([Hit(_said(one.content), one.name.replace(" ", "-"), created=_iso(one.valid_at)) for one in found])
+        return Results(
+            [Hit(_said(one.content), one.name.replace(" ", "-"), created=_iso(one.valid_at)) for one in found]
+        )
 
 
 class Graphiti(GraphitiEpisodes):
@@ -153,7 +171,9 @@ class Graphiti(GraphitiEpisodes):
         self.embedder = next((row for row in offered if "dimensions" in row), None)
         self.llm = next((row["id"] for row in offered if "dimensions" not in row), None)
         if self.llm is None or self.embedder is None:
-            raise SystemFailure("Graphiti needs a language model and vectors, and this run does not have both", "not_ready")
+            raise SystemFailure(
+                "Graphiti needs a language model and vectors, and this run does not have both", "not_ready"
+            )
         return {"EMBEDDING_DIM": str(self.embedder["dimensions"])}
 
     def begin(self) -> None:
@@ -162,7 +182,8 @@ class Graphiti(GraphitiEpisodes):
         from graphiti_core.embedder.openai import OpenAIEmbedder, OpenAIEmbedderConfig
         from graphiti_core.llm_client.config import LLMConfig
 
-        class NoReranker(CrossEncoderClient):  # where none is given, one of OpenAI's is made; the search that is used here asks none
+        # where none is given, one of OpenAI's is made; the search that is used here asks none
+        class NoReranker(CrossEncoderClient):
             async def rank(self, query: str, passages: list[str]) -> list[tuple[str, float]]:
                 raise SystemFailure("this adapter has no cross encoder")
 
@@ -258,14 +279,20 @@ def _client(held: Graphiti, config: Any) -> Any:
         return OpenAIGenericClient(config)
 
     class BuiltIn(OpenAIGenericClient):
-        async def generate_response(self, messages: list[Any], response_model: Any = None, *rest: Any, **more: Any) -> dict[str, Any]:
+        async def generate_response(
+            self, messages: list[Any], response_model: Any = None, *rest: Any, **more: Any
+        ) -> dict[str, Any]:
             wanted = getattr(response_model, "__name__", "")
             prompt = messages[-1].content
             sentences: list[str] = []
             if wanted == "ExtractedEdges":
-                said = await self.client.chat.completions.create(model=BUILT_IN, messages=[{"role": "user", "content": held.text}])
+                said = await self.client.chat.completions.create(
+                    model=BUILT_IN, messages=[{"role": "user", "content": held.text}]
+                )
                 text = said.choices[0].message.content or ""
-                sentences = [] if text == "Nothing to remember." else [line for line in text.splitlines() if line.strip()]
+                sentences = (
+                    [] if text == "Nothing to remember." else [line for line in text.splitlines() if line.strip()]
+                )
             return filled_in(wanted, prompt, sentences, held.moment.isoformat())
 
     return BuiltIn(config)
@@ -282,13 +309,22 @@ def filled_in(wanted: str, prompt: str, sentences: list[str], when: str) -> dict
     if wanted == "NodeResolutions":
         old = {row.get("name"): row.get("candidate_id") for row in _rows(prompt, "EXISTING ENTITIES")}
         new = _rows(prompt, "ENTITIES")
-        return {"entity_resolutions": [{"id": row["id"], "name": row["name"], "duplicate_candidate_id": old.get(row["name"], -1)} for row in new]}
+        return {
+            "entity_resolutions": [
+                {"id": row["id"], "name": row["name"], "duplicate_candidate_id": old.get(row["name"], -1)}
+                for row in new
+            ]
+        }
     if wanted == "ExtractedEdges":
         common = {"source_entity_name": SPEAKER, "target_entity_name": TOLD, "relation_type": "TOLD", "valid_at": when}
         return {"edges": [{**common, "fact": sentence} for sentence in sentences]}
     if wanted == "EdgeDuplicate":
         new = re.search(r"<NEW FACT>\n(.*?)\n</NEW FACT>", prompt, re.DOTALL)
-        old = [(int(number), fact) for title in ("EXISTING FACTS", "FACT INVALIDATION CANDIDATES") for number, fact in _numbered(prompt, title)]
+        old = [
+            (int(number), fact)
+            for title in ("EXISTING FACTS", "FACT INVALIDATION CANDIDATES")
+            for number, fact in _numbered(prompt, title)
+        ]
         existing = {number for number, _ in _numbered(prompt, "EXISTING FACTS")}
         text = new[1].strip() if new else ""
         same = [number for number, fact in old if fact == text and number in existing]

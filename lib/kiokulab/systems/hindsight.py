@@ -75,13 +75,17 @@ class Hindsight(System):
         if self.config["budget"] not in ("low", "mid", "high"):
             raise SystemFailure("the setting `budget` is low, mid or high", "not_ready")
         if endpoint is None:
-            raise SystemFailure("Hindsight needs a language model and an embedding endpoint, and this run has none", "not_ready")
+            raise SystemFailure(
+                "Hindsight needs a language model and an embedding endpoint, and this run has none", "not_ready"
+            )
         with urllib.request.urlopen(f"{endpoint}/models", timeout=30) as answer:
             offered = json.load(answer)["data"]
         embedder = next((row for row in offered if "dimensions" in row), None)
         llm = next((row["id"] for row in offered if "dimensions" not in row), None)
         if llm is None or embedder is None:
-            raise SystemFailure("Hindsight needs a language model and an embedder, and this run has not both", "not_ready")
+            raise SystemFailure(
+                "Hindsight needs a language model and an embedder, and this run has not both", "not_ready"
+            )
         root = Path(workdir)
         self.file = root / "kiokulab.json"  # its ids are random: numbers in the order of storing, and of feeding
         kept = json.loads(self.file.read_text(encoding="utf-8")) if self.file.exists() else {}
@@ -93,7 +97,9 @@ class Hindsight(System):
         self.bank = f"/v1/default/banks/{space}"
         self.postgres = self.server = None
         # a socket's path has at most 107 bytes, and a unit's folder may lie deep
-        self.sockets = tempfile.mkdtemp(prefix="kiokulab-pg-", dir=None if len(os.fsencode(tempfile.gettempdir())) < 60 else "/tmp")
+        self.sockets = tempfile.mkdtemp(
+            prefix="kiokulab-pg-", dir=None if len(os.fsencode(tempfile.gettempdir())) < 60 else "/tmp"
+        )
         try:
             self.log = open(self.log_file, "ab")  # noqa: SIM115
             url = self._start_postgres(root / "postgres")
@@ -112,15 +118,34 @@ class Hindsight(System):
             shutil.rmtree(data, ignore_errors=True)  # a start that was cut off
             made = data.with_name("postgres.new")
             shutil.rmtree(made, ignore_errors=True)
-            self._run([*prefix, programs / "initdb", "-D", made, "-U", "hindsight", "-A", "trust", "-E", "UTF8", "--no-sync"], environment)
+            self._run(
+                [*prefix, programs / "initdb", "-D", made, "-U", "hindsight", "-A", "trust", "-E", "UTF8", "--no-sync"],
+                environment,
+            )
             made.rename(data)
         _drop_lock_of_another(data)
-        command = [*prefix, programs / "postgres", "-D", data, "-k", self.sockets, "-c", "listen_addresses=", "-c", "logging_collector=off"]
+        command = [
+            *prefix,
+            programs / "postgres",
+            "-D",
+            data,
+            "-k",
+            self.sockets,
+            "-c",
+            "listen_addresses=",
+            "-c",
+            "logging_collector=off",
+        ]
         self.postgres = subprocess.Popen(
             list(map(str, command)), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment
         )
         psql = [programs / "psql", "-h", self.sockets, "-U", "hindsight", "-v", "ON_ERROR_STOP=1", "-qAt", "-d"]
-        self._until(lambda: self._run([*psql, "postgres", "-c", "select 1"], environment, check=False), self.postgres, "PostgreSQL", 120)
+        self._until(
+            lambda: self._run([*psql, "postgres", "-c", "select 1"], environment, check=False),
+            self.postgres,
+            "PostgreSQL",
+            120,
+        )
         if not self._run([*psql, "hindsight", "-c", "select 1"], environment, check=False):
             self._run([*psql, "postgres", "-c", "create database hindsight"], environment)
         return f"postgresql://hindsight@/hindsight?host={urllib.parse.quote(self.sockets)}"
@@ -146,7 +171,9 @@ class Hindsight(System):
             "KIOKULAB_WORKER": worker, "KIOKULAB_REFUSED": str(self.refused),
         }  # fmt: skip
         command = [sys.executable, "-s", "-P", "-X", "utf8", "-c", SERVE]
-        self.server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment)
+        self.server = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment
+        )
         self._until(self._healthy, self.server, "the server of Hindsight", 600)
 
     def _healthy(self) -> bool:
@@ -217,7 +244,9 @@ class Hindsight(System):
             said = error.read().decode("utf-8", "replace")[:500]
             raise SystemFailure(f"{method} {path.removeprefix(self.bank)}: {error.code} {said}") from None
         except OSError as error:
-            raise SystemFailure(f"{method} {path.removeprefix(self.bank)}: {error}; {self._last_lines()[-300:]}", "died") from None
+            raise SystemFailure(
+                f"{method} {path.removeprefix(self.bank)}: {error}; {self._last_lines()[-300:]}", "died"
+            ) from None
         finally:
             self._report()
 
@@ -255,7 +284,10 @@ class Hindsight(System):
         answer = self._ask("POST", f"{self.bank}/memories", {"items": [entry], "async": True})
         self.fed += 1
         ended = time.monotonic() + self.config["retain_timeout_s"]
-        while (operation := self._ask("GET", f"{self.bank}/operations/{answer['operation_id']}"))["status"] in ("pending", "processing"):
+        while (operation := self._ask("GET", f"{self.bank}/operations/{answer['operation_id']}"))["status"] in (
+            "pending",
+            "processing",
+        ):
             if time.monotonic() > ended:
                 raise SystemFailure(f"retain was not done after {self.config['retain_timeout_s']} s", "timeout")
             time.sleep(POLL)
@@ -276,8 +308,14 @@ class Hindsight(System):
             log.seek(since)
             said = log.read()
         counted = (
-            (len(BROKEN.findall(said)), "answers of the model were no JSON in the last attempt either, and were mended or given up"),
-            (said.count(b"dropping this sub-chunk"), "parts of the text were dropped, since the model's answers to them were cut off"),
+            (
+                len(BROKEN.findall(said)),
+                "answers of the model were no JSON in the last attempt either, and were mended or given up",
+            ),
+            (
+                said.count(b"dropping this sub-chunk"),
+                "parts of the text were dropped, since the model's answers to them were cut off",
+            ),
         )
         return [f"{count} {what}" for count, what in counted if count]
 
@@ -295,12 +333,17 @@ class Hindsight(System):
                 self._ask("POST", f"{self.bank}/consolidate")
                 idle = 0
             if time.monotonic() > ended:
-                raise SystemFailure(f"after {timeout:g} s {busy} operations run and {waiting} memories wait for consolidation", "not_ready")
+                raise SystemFailure(
+                    f"after {timeout:g} s {busy} operations run and {waiting} memories wait for consolidation",
+                    "not_ready",
+                )
             time.sleep(POLL)
 
     def forget(self, selector: dict[str, Any]) -> int | None:
         if "query" in selector:
-            raise Unsupported("forget", "Hindsight drops by id, by document or by bank, and has no call that forgets by meaning")
+            raise Unsupported(
+                "forget", "Hindsight drops by id, by document or by bank, and has no call that forgets by meaning"
+            )
         if selector.get("all"):
             return self._ask("DELETE", f"{self.bank}/memories").get("deleted_count")
         ids = {f"m{number:06d}": id for id, number in self.numbers.items()}
@@ -328,9 +371,16 @@ class Hindsight(System):
         held = sum(self._stats()["nodes_by_fact_type"].values())
         if held != len(rows):
             raise SystemFailure(f"its list gave {len(rows)} memories and the bank counts {held}")
-        rows += [{**row, "hidden": True} for row in self._page("&state=invalidated") if row["id"] not in {known["id"] for known in rows}]
+        rows += [
+            {**row, "hidden": True}
+            for row in self._page("&state=invalidated")
+            if row["id"] not in {known["id"] for known in rows}
+        ]
         # of what is new: facts before the observations that are made of them, each in a fixed order, since its ids are random
-        new = sorted((row for row in rows if row["id"] not in self.numbers), key=lambda row: (row["fact_type"] == "observation", str(row["date"]), row["text"]))
+        new = sorted(
+            (row for row in rows if row["id"] not in self.numbers),
+            key=lambda row: (row["fact_type"] == "observation", str(row["date"]), row["text"]),
+        )
         for row in new:
             self.numbers[row["id"]] = len(self.numbers) + 1
         if new:
@@ -350,11 +400,18 @@ class Hindsight(System):
         return memories
 
     def search(self, query: str, k: int, when: str | None = None) -> Results:
-        asked = {"query": query, "budget": self.config["budget"], "max_tokens": TOKENS, **({"query_timestamp": when} if when else {})}
+        asked = {
+            "query": query,
+            "budget": self.config["budget"],
+            "max_tokens": TOKENS,
+            **({"query_timestamp": when} if when else {}),
+        }
         rows = self._ask("POST", f"{self.bank}/memories/recall", asked)["results"][:k]
         if any(row["id"] not in self.numbers for row in rows):
             self._rows()
-        return Results([Hit(row["text"], f"m{self.numbers[row['id']]:06d}", created=row.get("mentioned_at")) for row in rows])
+        return Results(
+            [Hit(row["text"], f"m{self.numbers[row['id']]:06d}", created=row.get("mentioned_at")) for row in rows]
+        )
 
 
 # --- PostgreSQL -----------------------------------------------------------------------------------------------------
@@ -382,7 +439,9 @@ def _postgres_programs() -> Path:
                     stderr=subprocess.STDOUT, timeout=300,
                 )  # fmt: skip
                 if done.returncode:
-                    raise SystemFailure(f"pg0 {arguments[0]}: {done.stdout.decode('utf-8', 'replace')[-1500:]}", "not_ready")
+                    raise SystemFailure(
+                        f"pg0 {arguments[0]}: {done.stdout.decode('utf-8', 'replace')[-1500:]}", "not_ready"
+                    )
             shutil.rmtree(trial)
             mark.touch()
     found = sorted(home.glob(".pg0/installation/*/bin/initdb"))
@@ -410,7 +469,10 @@ def _not_as_root() -> list[str]:
         return []
     unshare = shutil.which("unshare")
     prefix = [unshare or "unshare", "--user", "--map-user=65534", "--map-group=65534"]
-    if unshare is None or subprocess.run([*prefix, "true"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+    if (
+        unshare is None
+        or subprocess.run([*prefix, "true"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+    ):
         raise SystemFailure(
             "PostgreSQL does not run as root, and this machine gives root no user namespace (unshare --user): run the kit as an ordinary user",
             "not_ready",

@@ -96,7 +96,11 @@ class McpServer(System):
             raise ValueError("mcp: feeds is session, pair or utterance, and dates is native, text or none")
         self.feeds, self.dates = self.config["feeds"], self.config["dates"]
         self.capabilities = frozenset(verb for verb in ("search", "forget") if verb in tools)
-        self.listing = "" if "dump" in tools else self.config["dump_reason"] or "the settings name no tool that lists what is stored"
+        self.listing = (
+            ""
+            if "dump" in tools
+            else self.config["dump_reason"] or "the settings name no tool that lists what is stored"
+        )
 
     def version(self) -> str:
         return self.config["version"] or "unknown"

@@ -8,7 +8,21 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from kiokulab.systems.base import Hit, Ingested, Item, Memory, Pair, Request, Results, Session, System, SystemFailure, Turn, Unsupported, Utterance
+from kiokulab.systems.base import (
+    Hit,
+    Ingested,
+    Item,
+    Memory,
+    Pair,
+    Request,
+    Results,
+    Session,
+    System,
+    SystemFailure,
+    Turn,
+    Unsupported,
+    Utterance,
+)
 
 SYSTEMS = {"memcontinuum": "MemContinuum"}
 
@@ -37,7 +51,7 @@ class MemContinuum(System):
 
     def missing(self) -> str | None:
         repo = self.config["repo"]
-        how = "Clone github.com/krakozavr/MemContinuum and say where it is: SETTINGS='{\"repo\": \"/path/to/MemContinuum\"}'"
+        how = 'Clone github.com/krakozavr/MemContinuum and say where it is: SETTINGS=\'{"repo": "/path/to/MemContinuum"}\''
         if not repo:
             return f"MemContinuum is on no package index. {how}"
         if not (self._repo() / "memidx.py").is_file():
@@ -53,8 +67,12 @@ class MemContinuum(System):
         """The commit of the clone, where git tells it."""
         if self.missing() is not None:
             return "a clone"
-        asked = subprocess.run(["git", "-C", str(self._repo()), "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
-        return f"clone {asked.stdout.strip()}" if asked.returncode == 0 and asked.stdout.strip() else "clone without git"
+        asked = subprocess.run(
+            ["git", "-C", str(self._repo()), "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True
+        )
+        return (
+            f"clone {asked.stdout.strip()}" if asked.returncode == 0 and asked.stdout.strip() else "clone without git"
+        )
 
     # life cycle
     def open(self, space: str, workdir: str, endpoint: str | None = None) -> None:
@@ -89,7 +107,9 @@ class MemContinuum(System):
         except subprocess.TimeoutExpired:
             raise SystemFailure(f"memidx.py {arguments[0]}: not done after 300 s", "timeout") from None
         if done.returncode:
-            raise SystemFailure(f"memidx.py {arguments[0]} ended with {done.returncode}: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}")
+            raise SystemFailure(
+                f"memidx.py {arguments[0]} ended with {done.returncode}: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}"
+            )
         return done.stdout.decode("utf-8", "replace")
 
     # writing
@@ -144,20 +164,41 @@ class MemContinuum(System):
 
     def dump(self) -> list[Memory]:
         return [
-            Memory(row["id"], row["text"], "live" if row["status"] == "active" else "retired", row["when"], kind=row["role"], source=row["source"])
+            Memory(
+                row["id"],
+                row["text"],
+                "live" if row["status"] == "active" else "retired",
+                row["when"],
+                kind=row["role"],
+                source=row["source"],
+            )
             for row in self._rows()
         ]
 
     def search(self, query: str, k: int, when: str | None = None) -> Results:
         self.settle(300.0)
-        said = self._memidx("search", "--project", self.space, "--db", str(self.index), query, "--mode", self.config["mode"], "--json", "--limit", str(k))
+        said = self._memidx(
+            "search",
+            "--project",
+            self.space,
+            "--db",
+            str(self.index),
+            query,
+            "--mode",
+            self.config["mode"],
+            "--json",
+            "--limit",
+            str(k),
+        )
         try:
             found = json.loads(said) if said.strip() else []
         except ValueError:
             raise SystemFailure(f"memidx.py search: its answer is no JSON: {said[:200]}") from None
         if isinstance(found, dict):
             if self.config["mode"] != "fts" and found.get("embedding") in ("unavailable", "fingerprint-mismatch"):
-                raise SystemFailure(f"the mode {self.config['mode']} was asked for, and embeddings are {found['embedding']}: these would be results of fts")
+                raise SystemFailure(
+                    f"the mode {self.config['mode']} was asked for, and embeddings are {found['embedding']}: these would be results of fts"
+                )
             found = found.get("results", [])
         rows = {row["id"]: row for row in self._rows()}
         ids = list(dict.fromkeys(row.get("id") for row in found if row.get("id") in rows))

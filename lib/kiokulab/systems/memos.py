@@ -49,7 +49,12 @@ class MemosVerbatim(System):
             offered = json.load(answer)["data"]
         embedder = next(row for row in offered if "dimensions" in row)
         self.llm = next((row["id"] for row in offered if "dimensions" not in row), None)
-        store = {"collection_name": self.config["collection"], "vector_dimension": embedder["dimensions"], "distance_metric": "cosine", "path": os.path.join(workdir, "qdrant")}
+        store = {
+            "collection_name": self.config["collection"],
+            "vector_dimension": embedder["dimensions"],
+            "distance_metric": "cosine",
+            "path": os.path.join(workdir, "qdrant"),
+        }
         self.memory = GeneralTextMemory(
             GeneralTextMemoryConfig(
                 extractor_llm={"backend": "openai", "config": {"model_name_or_path": self.llm or "none", "temperature": 0.0, "api_key": "not-a-key", "api_base": endpoint}},
@@ -57,7 +62,8 @@ class MemosVerbatim(System):
                 vector_db={"backend": "qdrant", "config": store},
             )
         )  # fmt: skip
-        self.file = os.path.join(workdir, "numbers.json")  # MemOS's random id -> number in the order of storing: alike in every run
+        # MemOS's random id -> number in the order of storing: alike in every run
+        self.file = os.path.join(workdir, "numbers.json")
         self.numbers: dict[str, int] = {}
         if os.path.exists(self.file):
             with open(self.file, encoding="utf-8") as file:
@@ -79,7 +85,11 @@ class MemosVerbatim(System):
 
     # writing
     def ingest(self, item: Item, when: str) -> Ingested:
-        turns = [(turn.role, turn.text) for turn in item.turns if turn.text] if isinstance(item, Session) else [("user", item.text)]
+        turns = (
+            [(turn.role, turn.text) for turn in item.turns if turn.text]
+            if isinstance(item, Session)
+            else [("user", item.text)]
+        )
         found = self.taken(turns, when)
         for one in found:
             one.metadata.updated_at = when  # the clock is set too, but ticks
@@ -94,7 +104,9 @@ class MemosVerbatim(System):
         """What is to be stored of one conversation, as MemOS's own items."""
         from memos.memories.textual.item import TextualMemoryItem
 
-        return [TextualMemoryItem(memory=text, metadata={"source": "conversation", "key": role}) for role, text in turns]
+        return [
+            TextualMemoryItem(memory=text, metadata={"source": "conversation", "key": role}) for role, text in turns
+        ]
 
     def forget(self, selector: dict[str, Any]) -> int:
         if "query" in selector:
@@ -117,7 +129,9 @@ class MemosVerbatim(System):
         held = self.memory.vector_db.count()
         if held != len(rows):
             raise SystemFailure(f"get_all gave {len(rows)} memories and the collection holds {held}")
-        return sorted((Memory(**self._memory(row), source="qdrant", kind="memory") for row in rows), key=lambda row: row.id)
+        return sorted(
+            (Memory(**self._memory(row), source="qdrant", kind="memory") for row in rows), key=lambda row: row.id
+        )
 
     def search(self, query: str, k: int, when: str | None = None) -> Results:
         return Results([Hit(**self._memory(row)) for row in self.memory.search(query, k)])
@@ -141,7 +155,9 @@ class MemosGeneral(MemosVerbatim):
     def taken(self, turns: list[tuple[str, str]], when: str) -> list[Any]:
         self.text = "\n".join(text for role, text in turns if role == "user")
         # the prompt has each message with its date in front
-        return self.memory.extract([{"role": role, "content": f" [{when[:10]} {when[11:16]}]: {text}"} for role, text in turns])
+        return self.memory.extract(
+            [{"role": role, "content": f" [{when[:10]} {when[11:16]}]: {text}"} for role, text in turns]
+        )
 
 
 class _StandIn:
@@ -152,8 +168,19 @@ class _StandIn:
 
     def generate(self, messages: list[dict[str, str]], **_: Any) -> str:
         body = {"model": BUILT_IN, "messages": [{"role": "user", "content": self.held.text}]}
-        request = urllib.request.Request(f"{self.held.endpoint}/chat/completions", json.dumps(body).encode("ascii"), {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            f"{self.held.endpoint}/chat/completions",
+            json.dumps(body).encode("ascii"),
+            {"Content-Type": "application/json"},
+        )
         with urllib.request.urlopen(request, timeout=600) as answer:
             said = json.load(answer)["choices"][0]["message"]["content"] or ""
         sentences = [] if said == "Nothing to remember." else [line for line in said.splitlines() if line.strip()]
-        return json.dumps({"memory list": [{"key": one[:40], "memory_type": "UserMemory", "value": one, "tags": []} for one in sentences], "summary": ""})
+        return json.dumps(
+            {
+                "memory list": [
+                    {"key": one[:40], "memory_type": "UserMemory", "value": one, "tags": []} for one in sentences
+                ],
+                "summary": "",
+            }
+        )

@@ -35,7 +35,9 @@ def framed(asked: dict[str, Any], message: dict[str, Any], finish: str, name: st
     usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     if not asked.get("stream"):
         choice = {"index": 0, "message": message, "finish_reason": finish}
-        return json.dumps({**frame, "object": "chat.completion", "choices": [choice], "usage": usage}).encode("ascii"), "application/json"
+        return json.dumps({**frame, "object": "chat.completion", "choices": [choice], "usage": usage}).encode(
+            "ascii"
+        ), "application/json"
     delta = dict(message)
     if message.get("tool_calls"):
         delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(message["tool_calls"])]

@@ -47,9 +47,7 @@ def clean_environment(workdir: Path) -> dict[str, str]:
     """The environment of a worker whose folders lie in `workdir`: an allow-list of this process's, telemetry off, a
     dummy key, HOME and TMPDIR of its own."""
     kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name in INHERITED or name.startswith(INHERITED_PREFIXES)
+        name: value for name, value in os.environ.items() if name in INHERITED or name.startswith(INHERITED_PREFIXES)
     }
     return {
         **kept,

@@ -429,9 +429,12 @@ def summary(folders: Iterable[str | Path]) -> str:
     """The table that the terminal shows after a run: one line a system."""
     from kiokulab.feeding import BRACKETS
 
-    lines, said = [
-        f"{'system':<20}{'right':>8}{'share':>9}   {'95 %':<14}{'task-avg':>9}{'abstention':>12}{'not judged':>12}{'no answer':>11}"
-    ], {}
+    lines, said = (
+        [
+            f"{'system':<20}{'right':>8}{'share':>9}   {'95 %':<14}{'task-avg':>9}{'abstention':>12}{'not judged':>12}{'no answer':>11}"
+        ],
+        {},
+    )
     for folder in map(Path, folders):
         found = json.loads((folder / "metrics.json").read_bytes())
         overall, average, abstention = (

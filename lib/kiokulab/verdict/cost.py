@@ -26,7 +26,11 @@ def estimate(params: VerdictParams, names: Sequence[str]) -> list[cost.Line]:
         history += sum(len(turn.text) for session in question.sessions for turn in session.turns) // 4
         for name in names:
             if declared[name]["name"] not in BASELINES:
-                inputs[name] += sum(1 for session in question.sessions for _ in items(session, declared[name]["feeds"], declared[name]["dates"]))
+                inputs[name] += sum(
+                    1
+                    for session in question.sessions
+                    for _ in items(session, declared[name]["feeds"], declared[name]["dates"])
+                )
     a_session = history / max(1, sessions)
     shown = {
         "full-context": history,
@@ -40,11 +44,25 @@ def estimate(params: VerdictParams, names: Sequence[str]) -> list[cost.Line]:
         if model and model != metering.EXTRACTIVE:
             number = inputs[name] * cost.CALLS_AN_INPUT.get(name, 1)
             prompt = history + number * cost.OVERHEAD.get(name, 2000)
-            note = "one call an input" + ("" if name in cost.CALLS_AN_INPUT else ", a lower bound: nobody counted this system's calls")
-            made.append(cost.line("verdict", name, "system", model, number, prompt, number * cost.REPLY["system"], note))
+            note = "one call an input" + (
+                "" if name in cost.CALLS_AN_INPUT else ", a lower bound: nobody counted this system's calls"
+            )
+            made.append(
+                cost.line("verdict", name, "system", model, number, prompt, number * cost.REPLY["system"], note)
+            )
         for role, row in models.roles(params).items():
             kind = role.partition("-")[0]
-            prompt = min(history, shown.get(declared[name]["name"], questions * params.k * FACT)) + questions * 150 if role == "reader" else questions * 350
-            note = "a call a question, with what this system passes to the reader" if role == "reader" else "a call a question"
-            made.append(cost.line("verdict", name, role, row["model"], questions, prompt, questions * REPLY[kind], note))
+            prompt = (
+                min(history, shown.get(declared[name]["name"], questions * params.k * FACT)) + questions * 150
+                if role == "reader"
+                else questions * 350
+            )
+            note = (
+                "a call a question, with what this system passes to the reader"
+                if role == "reader"
+                else "a call a question"
+            )
+            made.append(
+                cost.line("verdict", name, role, row["model"], questions, prompt, questions * REPLY[kind], note)
+            )
     return made

@@ -76,7 +76,10 @@ def connect(params: VerdictParams, folder: Path) -> Iterator[Ask | None]:
 
     place = Path(folder) / "units" / "3-judge"
     seconds: dict[tuple[str, str], float] = {}  # what answers from a record took when they were given
-    with metering.step_session(folder, params, "3-judge") as opened, httpx.Client(trust_env=False, timeout=3600) as wire:
+    with (
+        metering.step_session(folder, params, "3-judge") as opened,
+        httpx.Client(trust_env=False, timeout=3600) as wire,
+    ):
 
         def ask(unit: str, role: str, prompt: str) -> str:
             # the meter retries and holds the key: this client does neither

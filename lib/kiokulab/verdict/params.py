@@ -157,7 +157,9 @@ class VerdictParams(Params):
                 raise InputError(f"this is not the file of the run (sha256 {values['data']})", f"DATA={data}")
             values["data"] = data
         if values["ids"]:
-            raise InputError("the run's questions were named by a file of ids, which its receipt holds the digest of alone", "ids")
+            raise InputError(
+                "the run's questions were named by a file of ids, which its receipt holds the digest of alone", "ids"
+            )
         if values["disputed"]:
             if _content(SHIPPED) != values["disputed"]:
                 raise InputError("the run had a list of disputed questions that is not the shipped one", "disputed")

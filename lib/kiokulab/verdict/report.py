@@ -280,8 +280,8 @@ def _dollars(amount: str | None, missing: int) -> str:
 
 
 def latency_table(folder: Path) -> list[dict[str, Any]]:
-    say = lambda one: f"{one['value']:.3g}" + (
-        "" if one["low"] is None else f" ({one['low']:.3g} to {one['high']:.3g})"
+    say = lambda one: (
+        f"{one['value']:.3g}" + ("" if one["low"] is None else f" ({one['low']:.3g} to {one['high']:.3g})")
     )
     return [
         {
