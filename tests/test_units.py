@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kiokulab import units
+from kiokulab import embed, units
 from kiokulab.errors import InputError
 
 HERE = Path(__file__).parent
@@ -222,3 +222,18 @@ def test_results_are_whole_lines_of_canonical_json(tmp_path):
     call("rows", make(1), tmp_path / "x")
     raw = (tmp_path / "x" / "u-0.json").read_bytes()
     assert raw.endswith(b"\n") and json.loads(raw)["rows"][0]["unit"] == "u-0"
+
+
+def test_embedders_are_loaded_once_for_many_units_and_by_each_of_a_few(tmp_path):
+    """In a process of its own: the fork server of this one may run already, with nothing loaded."""
+    code = (
+        "import sys; from kiokulab import units;"
+        "made = lambda n: [{'unit': f'u{i:02d}'} for i in range(n)];"
+        "units.run_units('units_that_fail:born_with', made(int(sys.argv[1])), sys.argv[2], embedders=['use'])"
+    )
+    for number, told in ((units.MANY, {"use": True}), (units.MANY - 1, {"use": False})):
+        folder = tmp_path / str(number)
+        subprocess.run([sys.executable, "-c", code, str(number), str(folder)], check=True, timeout=300)
+        rows = list(units.assemble(folder, "rows"))
+        assert rows == [told | {"warm": None}] * number
+    assert not embed._shared  # the caller itself loads nothing

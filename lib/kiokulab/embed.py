@@ -330,11 +330,26 @@ def check(name: str) -> None:
         raise InputError(f"there is no model folder {target}", "embedder")
 
 
+_shared: dict[str, _Use] = {}  # models that this process was born with, see kiokulab.warm
+
+
+def load_shared(name: str) -> None:
+    """Load a model for all processes that are forked from this one. A model of sentence-transformers is left to each of them:
+    torch does not bear a fork. No cache is opened, a connection would not bear it either."""
+    if name in ("use", "use-denoise"):
+        _shared[name] = _Use(name == "use-denoise")
+
+
 @lru_cache(maxsize=8)
 def _get(name: str, folder: Path) -> Embedder:
     if name in ("use", "use-denoise"):
         return Embedder(
-            name, lambda: _Use(name == "use-denoise"), f"{name} {_Use.identity()}", _Use.dim, _Use.note, folder
+            name,
+            lambda: _shared.get(name) or _Use(name == "use-denoise"),
+            f"{name} {_Use.identity()}",
+            _Use.dim,
+            _Use.note,
+            folder,
         )
     if name == "hash":
         return Embedder(name, _Hash, _Hash.identity(), _Hash.dim, _Hash.note, folder)

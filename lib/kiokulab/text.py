@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from typing import Any
 
 import jaconv
 
@@ -234,13 +235,20 @@ def _latin_script(text: str, words: list[str], languages: tuple[str, ...]) -> st
     return "other" if len(words) >= 5 or len(words) >= 3 and re.search("[À-ɏ]", text) else latin[0]
 
 
+def load_detector() -> Any:
+    """langdetect's factory with its profiles, which it reads once a process; seeded: its answers change from run to run otherwise."""
+    from langdetect import DetectorFactory, detector_factory
+
+    DetectorFactory.seed = 0
+    detector_factory.init_factory()
+    return detector_factory._factory
+
+
 @functools.lru_cache(maxsize=20_000)
 def _guess(text: str, languages: tuple[str, ...]) -> str:
-    from langdetect import DetectorFactory, LangDetectException, detector_factory
+    from langdetect import LangDetectException
 
-    DetectorFactory.seed = 0  # without a seed the answer changes from run to run
-    detector_factory.init_factory()
-    factory = detector_factory._factory
+    factory = load_detector()
     known = factory.get_lang_list()
     prior = {language: 0.1 / len(known) for language in known} | {
         language: 0.9 / len(languages) for language in languages if language in known

@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import connection
@@ -37,6 +37,8 @@ from kiokulab.files import dumps, write_atomic
 SECRET_NAME = re.compile(r"(API_?KEY|ACCESS_?KEY|SIGNING_?KEY|PRIVATE_?KEY|_KEY$|TOKEN|SECRET|PASSW|CREDENTIAL)", re.I)
 CONNECT_S = 15  # for a Dask scheduler to answer
 KILL_S = 10.0  # how long killed children are waited for
+WARM = "KIOKULAB_WARM"  # what a fork server that starts is told to load, see kiokulab.warm
+MANY = 20  # units for which it pays to load embedders beforehand; fewer may find all their vectors in the cache
 ATTEMPTS = 2  # a unit whose process was killed is tried once more; one that raised is not: it would raise again
 
 
@@ -83,6 +85,7 @@ def run_units(
     engine: str = "local",
     scheduler: str = "",
     timeout_s: float = 3600,
+    embedders: Sequence[str] = (),
 ) -> Outcome:
     """Run `function` ("module:function", unit dict in, dict of JSON out) once for each unit that has no result yet.
 
@@ -94,6 +97,8 @@ def run_units(
     jobs : units at a time, 0 = the number of cores. On Dask the cluster decides.
     engine, scheduler : "local", or "dask" with the scheduler's address.
     timeout_s : seconds after which a unit is killed with its children and counted as failed.
+    embedders : names of embedders of the kit that the units will use: where many units wait on this machine, they are loaded
+        once, before the first unit, and every unit's process has them from its birth.
 
     A unit that raises, dies twice or runs too long is in `failed`; the others are not touched by it. Raises InputError
     for bad units or an engine that cannot be reached.
@@ -124,7 +129,9 @@ def run_units(
     if waiting and engine == "dask":
         _run_on_dask(function, waiting, scheduler, timeout_s, done)
     elif waiting and engine == "local":
-        _run_here(function, waiting, folder, jobs or cores(), timeout_s, done)
+        _run_here(
+            function, waiting, folder, jobs or cores(), timeout_s, done, embedders if len(waiting) >= MANY else ()
+        )
     elif waiting:
         raise InputError(f"there is no engine {engine!r}", "parameter engine", "It is local or dask")
     outcome.finished.sort()
@@ -262,10 +269,10 @@ def _runs(process: Any) -> bool:
 
 
 @contextmanager
-def _environment_for_children() -> Iterator[None]:
+def _environment_for_children(embedders: Sequence[str]) -> Iterator[None]:
     """While the fork server starts: no secrets, and one thread a process, since the units themselves fill the cores."""
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    wanted = one_thread | clean_environment()
+    wanted = one_thread | clean_environment() | {WARM: ",".join(embedders)}
     hidden = {name: value for name, value in os.environ.items() if name not in wanted}
     added = [name for name in wanted if name not in os.environ]
     for name in hidden:
@@ -289,11 +296,12 @@ def _no_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _fork_server(function: str) -> multiprocessing.context.BaseContext:
+def _fork_server(function: str, embedders: Sequence[str] = ()) -> multiprocessing.context.BaseContext:
     importlib.import_module(function.partition(":")[0])  # an import error is shown here, in full, and once
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["kiokulab.units", function.partition(":")[0]])
-    with _no_main(), _environment_for_children():
+    # a server that runs already keeps what it has loaded: the units load the rest themselves
+    context.set_forkserver_preload(["kiokulab.units", function.partition(":")[0], "kiokulab.warm"])
+    with _no_main(), _environment_for_children(embedders):
         multiprocessing.forkserver.ensure_running()
     return context
 
@@ -305,8 +313,9 @@ def _run_here(
     jobs: int,
     timeout_s: float,
     done: Callable[[str, dict | None, str | None], None],
+    embedders: Sequence[str],
 ) -> None:
-    context = _fork_server(function)
+    context = _fork_server(function, embedders)
     server = multiprocessing.forkserver._forkserver._forkserver_pid  # the parent that the unit's process will see
     run = folder.parent.parent if folder.parent.name == "units" else folder
     queue = [(unit, 1) for unit in reversed(units)]

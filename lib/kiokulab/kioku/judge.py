@@ -364,6 +364,7 @@ def run(folder: str | os.PathLike, params: Any) -> list[dict]:
             engine=params.engine,
             scheduler=params.scheduler,
             timeout_s=params.unit_timeout_s,
+            embedders=sorted({JUDGE_EMBEDDER, params.embedder}) if params.embedder != "hash" else (),
         )
         metering.settle(session, outcome, planned, place)
         if planned and not outcome.finished:
