@@ -138,45 +138,27 @@ def line(track: str, system: str, role: str, model: str, number: int, prompt: in
         note += f"; tokens a call from {known['calls']} calls of finished runs"
     else:
         note += "; tokens from characters"
-    price = meter.price_of(meter.read_prices(), model)
-    dollars = meter.list_cost(price, prompt, completion)
-    if dollars is not None:
-        return Line(system, role, model, number, prompt, completion, dollars, f"{note}; list price")
+    dollars, basis = _dollars(model, role, number, prompt, completion, known)
+    return Line(system, role, model, number, prompt, completion, dollars, f"{note}; {basis}")
+
+
+def _dollars(
+    model: str, role: str, number: int, prompt: int, completion: int, known: dict[str, Any] | None
+) -> tuple[Decimal | None, str]:
+    """Dollars of `number` calls and what they rest on: the price list, what finished runs were billed, or a published run."""
+    listed = meter.list_cost(meter.price_of(meter.read_prices(), model), prompt, completion)
+    if listed is not None:
+        return listed, "list price"
     if known and known["billed"] is not None:
-        return Line(
-            system,
-            role,
-            model,
-            number,
-            prompt,
-            completion,
-            known["billed"] * number,
-            f"{note}; dollars a call as billed then",
-        )
-    published = _published(model)
-    if published:
+        return known["billed"] * number, "dollars a call as billed then"
+    if published := _published(model):
         paid = published if role == "system" else published[:1]
         a_call = max(Decimal(row["usd"]) / row["calls"] for row in paid)
-        return Line(
-            system,
-            role,
-            model,
-            number,
-            prompt,
-            completion,
+        return (
             a_call * number,
-            f"{note}; no list price here, so {a_call:.5f} USD a call as in a published run ({paid[-1]['source']})",
+            f"no list price here, so {a_call:.5f} USD a call as in a published run ({paid[-1]['source']})",
         )
-    return Line(
-        system,
-        role,
-        model,
-        number,
-        prompt,
-        completion,
-        None,
-        f"{note}; no price is known for this model: add it to data/prices.yml",
-    )
+    return None, "no price is known for this model: add it to data/prices.yml"
 
 
 def _published(model: str) -> list[dict]:

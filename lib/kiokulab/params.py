@@ -304,3 +304,30 @@ def _nearest(name: str, known: Any) -> str | None:
 
     near = difflib.get_close_matches(name.lower().replace("-", "_"), list(known), n=1, cutoff=0.6)
     return near[0] if near else None
+
+
+# --- systems, as a track knows them -------------------------------------------------------------------------------------
+
+
+def own_system(name: str, version: str | None, source: Path) -> dict[str, Any]:
+    """What a track says of an arm, a baseline or a responder that it brings itself, by the names of `systems.describe`.
+    `source` is the file whose change makes it another one."""
+    return {
+        "name": name,
+        "version": version,
+        "lock_digest": None,
+        "source_digest": sha256_file(source),
+        "environment": None,
+        "installed": True,
+        "settings": {},
+    }
+
+
+def kit_system(name: str, settings: Mapping[str, Any] | None = None, *, beside: str) -> dict[str, Any]:
+    """`systems.describe` of a typed name. Raises InputError for an unknown one, which also names what the track has
+    `beside` the systems of the kit."""
+    systems = importlib.import_module("kiokulab.systems")
+    try:
+        return systems.describe(systems.resolve(name).name, settings)
+    except InputError as error:
+        raise InputError(f"{error.what} ({beside})", error.where, error.do) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +10,7 @@ from pydantic import Field, field_validator
 
 from kiokulab.errors import InputError
 from kiokulab.files import sha256_file
-from kiokulab.params import ModelParams, root
+from kiokulab.params import ModelParams, kit_system, own_system, root
 
 TRANSCRIPT = "transcript"  # the name of the system whose replies a file brings
 ARM_NAMES = (
@@ -125,19 +124,5 @@ def describe_system(name: str) -> dict[str, Any]:
         from kiokulab import __version__
 
         source = Path(__file__).with_name("arms.py" if typed in ARM_NAMES else "judge.py")
-        return {
-            "name": typed,
-            "version": __version__ if typed in ARM_NAMES else None,
-            "lock_digest": None,
-            "source_digest": sha256_file(source),
-            "environment": None,
-            "installed": True,
-            "settings": {},
-        }
-    systems = importlib.import_module("kiokulab.systems")
-    try:
-        return systems.describe(systems.resolve(name).name)
-    except InputError as error:
-        raise InputError(
-            f"{error.what} (arms of this track: {', '.join(ARM_NAMES)}, transcript)", error.where, error.do
-        ) from None
+        return own_system(typed, __version__ if typed in ARM_NAMES else None, source)
+    return kit_system(name, beside=f"arms of this track: {', '.join(ARM_NAMES)}, transcript")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +9,7 @@ from pydantic import Field
 
 from kiokulab.errors import InputError
 from kiokulab.files import sha256_file
-from kiokulab.params import ModelParams
+from kiokulab.params import ModelParams, kit_system, own_system
 
 REFERENCE = {
     "reference-lexical": "our reference responder without a search model: the client's lexical fallback is what ranks",
@@ -85,19 +84,5 @@ def describe_system(name: str) -> dict[str, Any]:
         from kiokulab import __version__
 
         source = Path(__file__).with_name("responder.py" if typed in REFERENCE else "client.py")
-        return {
-            "name": typed,
-            "version": __version__ if typed in REFERENCE else None,
-            "lock_digest": None,
-            "source_digest": sha256_file(source),
-            "environment": None,
-            "installed": True,
-            "settings": {},
-        }
-    systems = importlib.import_module("kiokulab.systems")
-    try:
-        return systems.describe(systems.resolve(name).name)
-    except InputError as error:
-        raise InputError(
-            f"{error.what} (of this track: {', '.join(REFERENCE)}, {EXTERNAL})", error.where, error.do
-        ) from None
+        return own_system(typed, __version__ if typed in REFERENCE else None, source)
+    return kit_system(name, beside=f"of this track: {', '.join(REFERENCE)}, {EXTERNAL}")

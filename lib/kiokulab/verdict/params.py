@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from kiokulab.errors import InputError
 from kiokulab.files import digest, sha256_file
-from kiokulab.params import Params, root
+from kiokulab.params import Params, kit_system, own_system, root
 
 # Releases that are known by their sha256: the cleaned one of September 2025. Oracle's digest is published nowhere
 # that we found.
@@ -231,24 +230,11 @@ def describe_system(name: str, settings: dict[str, Any] | None = None) -> dict[s
         from kiokulab import __version__
         from kiokulab.verdict.baselines import version
 
-        return {
-            "name": _plain(name),
-            "version": version(_plain(name)) or __version__,
-            "lock_digest": None,
-            "source_digest": sha256_file(HERE / "baselines.py"),
-            "environment": None,
-            "installed": True,
-            "settings": {},
+        return own_system(_plain(name), version(_plain(name)) or __version__, HERE / "baselines.py") | {
             "feeds": "the whole history",
             "dates": "native",
             "model": "none",
             "embeddings": False,
             "capabilities": [],
         }
-    systems = importlib.import_module("kiokulab.systems")
-    try:
-        return systems.describe(systems.resolve(name).name, settings)
-    except InputError as error:
-        raise InputError(
-            f"{error.what} (baselines of this track: {', '.join(BASELINES)})", error.where, error.do
-        ) from None
+    return kit_system(name, settings, beside=f"baselines of this track: {', '.join(BASELINES)}")
