@@ -377,6 +377,6 @@ def test_real_faults_of_the_model_are_failures_or_counted_warnings_and_never_an_
 
 
 def test_real_contract(real):
-    # a search gives observations beside the facts: 50 results need 50 facts
-    checks = run_contract("hindsight", items=52)
+    # a search for nearly all that is stored does not give it all (see hindsight.md): 50 results need more than 52 memories
+    checks = run_contract("hindsight", items=104)
     assert [line_of(check) for check in checks if check.outcome == FAIL] == []
