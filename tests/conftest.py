@@ -41,8 +41,8 @@ def toy(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def system_environment():
-    """system_environment("langmem") makes a memory system's own environment where KIOKULAB_TEST_SYSTEMS names it (comma list, or
-    all); a `light` one is also taken where it is already there. Else skip."""
+    """system_environment("langmem") makes a memory system's own environment where KIOKULAB_TEST_SYSTEMS names it (comma
+    list, or all); a `light` one is also taken where it is already there. Else skip."""
     from kiokulab.systems import environments
 
     named = os.environ.get("KIOKULAB_TEST_SYSTEMS", "").split(",")

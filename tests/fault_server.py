@@ -1,9 +1,9 @@
 """An OpenAI-compatible endpoint that goes wrong on demand, and keeps its own account of what it delivered.
 
-`FaultServer(script)`: `script` says what happens to each call: a name of `FAULTS` for all of them, a list (one a call, "ok"
-after its end), or a function of (number from 1, request body). `account` is a list of dicts, one a call that reached the
-server: number, path, fault, body, authorization, delivered (whether a whole answer left), cost (Decimal or None), prompt_tokens,
-completion_tokens.
+`FaultServer(script)`: `script` says what happens to each call: a name of `FAULTS` for all of them, a list (one a call,
+"ok" after its end), or a function of (number from 1, request body). `account` is a list of dicts, one a call that
+reached the server: number, path, fault, body, authorization, delivered (whether a whole answer left), cost (Decimal or
+None), prompt_tokens, completion_tokens.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def once_each(fault: str) -> Callable[[int, Any], str]:
 
 
 def now_and_then(fault: str, every: int = 3) -> Callable[[int, Any], str]:
-    """The fault at every third call (or another number), and never twice for the same request: the three tries of one of
-    eight callers side by side may all be third calls, and what is seen then is chance."""
+    """The fault at every third call (or another number), and never twice for the same request: the three tries of one
+    of eight callers side by side may all be third calls, and what is seen then is chance."""
     seen: set[str] = set()
 
     def script(number: int, body: Any) -> str:
@@ -343,8 +343,8 @@ class FaultServer:
 
 
 def main() -> None:
-    """A stub in a process of its own: `python tests/fault_server.py <delay seconds> [script]` prints its URL and serves until its
-    standard input ends."""
+    """A stub in a process of its own: `python tests/fault_server.py <delay seconds> [script]` prints its URL and serves
+    until its standard input ends."""
     import sys
 
     server = FaultServer(

@@ -1,7 +1,8 @@
 """A small ledger in two languages and the rows that a judge would leave about four kinds of store. For tests only.
 
 `personas()` gives facts of all kinds: 4 plain, 1 changed whole, 1 changed in part, 1 forgotten.
-`rows(kind)` gives judgements of a store that is 'perfect', 'everything', 'nothing' or 'tidy' (replaces, keeps one old part).
+`rows(kind)` gives judgements of a store that is 'perfect', 'everything', 'nothing' or 'tidy' (replaces, keeps one old
+part).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Small finished runs of the kioku track for the tests of what comes after a run, made by the steps' own functions and without
-notebooks, once a test session."""
+"""Small finished runs of the kioku track for the tests of what comes after a run, made by the steps' own functions and
+without notebooks, once a test session."""
 
 import atexit
 import functools

@@ -1,5 +1,5 @@
-"""A loopback endpoint whose language model does what a test scripts: `serve(chat)`, `chat(body)` → assistant message (dict), or
-an int, which is an HTTP status. Embeddings are letter counts."""
+"""A loopback endpoint whose language model does what a test scripts: `serve(chat)`, `chat(body)` → assistant message
+(dict), or an int, which is an HTTP status. Embeddings are letter counts."""
 
 import json
 import threading

@@ -1,6 +1,6 @@
-"""Ten kills each of the runner, of a kernel, of a unit's process and, for a system that has one, of its worker, at random
-moments of the real kioku track; after each the same command, and the metrics of an undisturbed run. Not part of `make test`: it
-takes about 40 minutes on two cores.
+"""Ten kills each of the runner, of a kernel, of a unit's process and, for a system that has one, of its worker, at
+random moments of the real kioku track; after each the same command, and the metrics of an undisturbed run. Not part of
+`make test`: it takes about 40 minutes on two cores.
 
     .venv/bin/python tests/soak_kill.py [kills of each kind, default 10] [system, default vector] [kinds, default all]
 """
@@ -25,7 +25,8 @@ COMMAND = [sys.executable, "-m", "kiokulab", "run", "kioku", "--personas", "4", 
 
 
 def children(pid: int, kind: str) -> list[psutil.Process]:
-    """Processes below the runner: its kernels, the units' processes (children of a kernel's fork server), systems' workers."""
+    """Processes below the runner: its kernels, the units' processes (children of a kernel's fork server), systems'
+    workers."""
     try:
         below = psutil.Process(pid).children(recursive=True)
         if kind == "worker":
@@ -44,7 +45,8 @@ def children(pid: int, kind: str) -> list[psutil.Process]:
 
 
 def left(mark: str) -> list[psutil.Process]:
-    """Processes of a run that are still there 30 s after its end: what outlives a killed parent notices within some seconds."""
+    """Processes of a run that are still there 30 s after its end: what outlives a killed parent notices within some
+    seconds."""
     until = time.monotonic() + 30
     while (found := there(mark)) and time.monotonic() < until:
         time.sleep(0.2)

@@ -1,4 +1,5 @@
-"""From rows to metrics.json: the page's arithmetic, the three ways not to have a figure, and what lies beyond the page."""
+"""From rows to metrics.json: the page's arithmetic, the three ways not to have a figure, and what lies beyond the
+page."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Answers, grades, and the rows of step 3. Required results on edition v0.1: a store of exactly the ledger is judged to hold
-it, and a store of everything is judged to hold everything, old and forgotten too."""
+"""Answers, grades, and the rows of step 3. Required results on edition v0.1: a store of exactly the ledger is judged to
+hold it, and a store of everything is judged to hold everything, old and forgotten too."""
 
 import json
 from types import SimpleNamespace

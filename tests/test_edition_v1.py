@@ -1,4 +1,5 @@
-"""Edition v1 of kioku, written by hand: it is what its sources say, it passes its audit, and planted faults are found."""
+"""Edition v1 of kioku, written by hand: it is what its sources say, it passes its audit, and planted faults are
+found."""
 
 import copy
 import json
@@ -507,7 +508,8 @@ def test_an_edition_with_a_fault_is_not_built(tmp_path):
 
 
 def test_a_fact_that_another_change_ended_counts_in_no_metric_and_is_reported_apart():
-    """A commute that a move ended is not true at the end: it is no part of recall, and storing it is told beside the index."""
+    """A commute that a move ended is not true at the end: it is no part of recall, and storing it is told beside the
+    index."""
     from kiokulab.judging import make_judge
     from kiokulab.kioku import analyze, answer, ingest, judge
     from kiokulab.kioku.records import MemoryRow

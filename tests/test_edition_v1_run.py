@@ -1,5 +1,5 @@
-"""What the anchor systems make of edition v1: the figures that it was made to have. Store and search are the kit's own, without the
-notebooks and processes of a run."""
+"""What the anchor systems make of edition v1: the figures that it was made to have. Store and search are the kit's own,
+without the notebooks and processes of a run."""
 
 from pathlib import Path
 from types import SimpleNamespace

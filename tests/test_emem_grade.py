@@ -1,4 +1,5 @@
-"""The grader and the rules of the lexical read path, oddities included; the published figures where ../shared is there."""
+"""The grader and the rules of the lexical read path, oddities included; the published figures where ../shared is
+there."""
 
 import pytest
 from hypothesis import given

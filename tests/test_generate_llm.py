@@ -1,4 +1,5 @@
-"""Editions by a language model, played by toy_generator.py: audited step by step, mended once, listed where nothing came of it."""
+"""Editions by a language model, played by toy_generator.py: audited step by step, mended once, listed where nothing
+came of it."""
 
 import json
 

@@ -94,7 +94,8 @@ def test_no_sentence_twice_for_one_version(rows):
 
 
 def test_a_sentence_is_in_one_half_only(rows):
-    """A sentence used for the old and the new version would otherwise show the scored half to whoever tunes on the other."""
+    """A sentence used for the old and the new version would otherwise show the scored half to whoever tunes on the
+    other."""
     halves = {}
     for row in rows:
         if row["kind"] != "verbatim":  # the ledger sentences are no secret

@@ -1,5 +1,6 @@
-"""Live runs by the command line with each fault of the endpoint in turn: every one ends 0 or with its documented code, what broke is right
-after a retry or not judged with its reason, and attempts, tokens and dollars are the server's own count.
+"""Live runs by the command line with each fault of the endpoint in turn: every one ends 0 or with its documented code,
+what broke is right after a retry or not judged with its reason, and attempts, tokens and dollars are the server's own
+count.
 
 A run takes a quarter of a minute. So three faults are in the suite, and all of them with
 KIOKULAB_TEST_FAULTS=all.

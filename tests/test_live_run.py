@@ -1,6 +1,8 @@
-"""Runs of the kioku track with models, against the fault server: faults, the cap, a kill, replay, a second judge, the key.
+"""Runs of the kioku track with models, against the fault server: faults, the cap, a kill, replay, a second judge, the
+key.
 
-The model is played by toy_model.py, so the figures mean nothing; that they do not move where calls fail is what is tested.
+The model is played by toy_model.py, so the figures mean nothing; that they do not move where calls fail is what is
+tested.
 """
 
 import asyncio
@@ -111,7 +113,8 @@ def verdict_of(row):
 
 
 def account_fits(server, folder):
-    """Attempts, tokens and dollars are the server's own. What came after the meter had given up waiting is unknown, not zero."""
+    """Attempts, tokens and dollars are the server's own. What came after the meter had given up waiting is unknown, not
+    zero."""
     total = calls.totals([folder / "units" / "3-judge" / "calls.sqlite"])
     heard = [row for row in server.account if row["fault"] != "slow_first_byte"]
     assert total["attempts"] == len(server.account) and total["billed"] == sum(
@@ -283,7 +286,8 @@ def test_a_live_run_is_killed_goes_on_is_replayed_without_key_and_network_and_ju
     assert replayed.returncode == 0 and "byte for byte" in replayed.stdout, replayed.stderr
     assert len(server.account) == count
 
-    # by rules, with the same model as answerer and grader: nobody is there any more to ask, and nobody needs to be asked
+    # by rules, with the same model as answerer and grader: nobody is there any more to ask, and nobody needs to be
+    # asked
     again = kit("judge", str(folder), "--judge", "rules", "--budget-usd", "1", "--jobs", "2")
     assert again.returncode == 0, again.stderr
     sibling = next(
@@ -325,7 +329,8 @@ def test_a_live_run_is_killed_goes_on_is_replayed_without_key_and_network_and_ju
 
 
 def kill(started, outputs):
-    """SIGKILL to a command and all that it started; gives the requests that were answered by then, as the record has them."""
+    """SIGKILL to a command and all that it started; gives the requests that were answered by then, as the record has
+    them."""
     for process in [*psutil.Process(started.pid).children(recursive=True), psutil.Process(started.pid)]:
         process.send_signal(signal.SIGKILL)
     started.wait()
@@ -446,7 +451,8 @@ def test_the_judges_own_measure_ends_at_once_where_the_endpoint_goes_away(judged
 
 
 def test_a_closed_port_is_given_up_and_tried_again_after_a_while(tmp_path):
-    """Nobody listens at all: at first every call has its attempts, then calls are refused at once, then one is let through."""
+    """Nobody listens at all: at first every call has its attempts, then calls are refused at once, then one is let
+    through."""
     server = FaultServer()
     with server.running():
         pass

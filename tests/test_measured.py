@@ -1,4 +1,5 @@
-"""The cache of the rule judge's own measure: it never gives figures of other sources, another embedder or another set."""
+"""The cache of the rule judge's own measure: it never gives figures of other sources, another embedder or another
+set."""
 
 import json
 

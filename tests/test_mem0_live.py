@@ -1,6 +1,6 @@
-"""Live runs of the real Mem0 with its own extraction (infer=True), the fault server as upstream: each fault ends as a success after a retry,
-as memories that are missing with a warning that says why, or as a failed unit with its reason; and attempts, tokens and dollars are the
-server's own count.
+"""Live runs of the real Mem0 with its own extraction (infer=True), the fault server as upstream: each fault ends as a
+success after a retry, as memories that are missing with a warning that says why, or as a failed unit with its reason;
+and attempts, tokens and dollars are the server's own count.
 
 One run with two faults is in the suite; KIOKULAB_TEST_FAULTS=all runs every fault by the command line.
 """
@@ -119,8 +119,10 @@ def baseline(tmp_path_factory):
 
 @pytest.fixture
 def mem0(kit, server, baseline, tmp_path):  # noqa: F811
-    """mem0(script): (finished process, run folder) of `run kioku --system mem0` by itself, with finished anchors beside it."""
-    # the real embedder: with "hash" the oracle answers too few questions, the tables are refused and the command ends with 3
+    """mem0(script): (finished process, run folder) of `run kioku --system mem0` by itself, with finished anchors beside
+    it."""
+    # the real embedder: with "hash" the oracle answers too few questions, the tables are refused and the command ends
+    # with 3
     few = [
         text
         for name, value in (FEW | {"embedder": "use"}).items()

@@ -1,4 +1,5 @@
-"""The real Mem0 with its own extraction (infer=True): by the built-in model, and by one that goes wrong in every way."""
+"""The real Mem0 with its own extraction (infer=True): by the built-in model, and by one that goes wrong in every
+way."""
 
 import json
 import os
@@ -112,7 +113,8 @@ def test_what_mem0_swallows_is_counted_as_a_warning(held, server, fault):
     "fault", ["content_null", "empty", "refusal", "content_filter", "wrong_schema", "correct_false"]
 )
 def test_what_holds_no_memory_adds_none_is_counted_and_the_record_says_why(held, server, fault):
-    """Mem0 itself is silent about these: None, an empty text and JSON of another kind are to it "nothing to remember"."""
+    """Mem0 itself is silent about these: None, an empty text and JSON of another kind are to it "nothing to
+    remember"."""
     memory, _ = held
     server.script = fault
     told = tell(memory, f"u-{fault}", f"My {fault} number is nine.")

@@ -1,4 +1,5 @@
-"""Models as judge, panel, answerer and grader: what they are shown, what of their replies counts, and what a failure becomes."""
+"""Models as judge, panel, answerer and grader: what they are shown, what of their replies counts, and what a failure
+becomes."""
 
 import json
 
@@ -112,7 +113,8 @@ ORDERS = [
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_memory_that_gives_orders_changes_no_verdict(order):
-    """What is shown here: the order stays inside its marks, and what a model may reply has no room for anything but verdicts."""
+    """What is shown here: the order stays inside its marks, and what a model may reply has no room for anything but
+    verdicts."""
     model = Played(toy_model.judge)
     with_order = read(model, order, "Swims at half past six")
     assert [with_order.verdict(*key, ("live",)).verdict for key in (("f01", 1), ("f02", 1), ("f02", 2))] == [

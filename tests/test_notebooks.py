@@ -1,4 +1,5 @@
-"""The notebooks as sources: stripped, typed parameters, short cells with words before them; and that they run by plain papermill."""
+"""The notebooks as sources: stripped, typed parameters, short cells with words before them; and that they run by plain
+papermill."""
 
 from __future__ import annotations
 

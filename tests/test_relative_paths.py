@@ -1,4 +1,5 @@
-"""`make kioku SYSTEM=mine.py:Latest EDITION=outputs/editions/…`: make runs in the checkout, its notebooks in notebooks/<track>."""
+"""`make kioku SYSTEM=mine.py:Latest EDITION=outputs/editions/…`: make runs in the checkout, its notebooks in
+notebooks/<track>."""
 
 import shutil
 

@@ -1,4 +1,5 @@
-"""The page: hostile text stays text, nothing is fetched, a broken oracle shows no table, and the same run gives the same bytes."""
+"""The page: hostile text stays text, nothing is fetched, a broken oracle shows no table, and the same run gives the
+same bytes."""
 
 from __future__ import annotations
 
@@ -249,7 +250,8 @@ def test_a_missing_file_is_bad_input(tmp_path):
 
 
 def test_a_page_brings_its_japanese_characters_along():
-    """A reader's machine may have no Japanese font; the page must show Japanese all the same, and nothing else is loaded."""
+    """A reader's machine may have no Japanese font; the page must show Japanese all the same, and nothing else is
+    loaded."""
     from kiokulab import page
 
     text = page.document("記憶", [("歯医者", page.table([{"予約": "午後4時45分"}]))])

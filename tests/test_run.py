@@ -59,7 +59,8 @@ def processes_of(mark: str) -> list[psutil.Process]:
 
 
 def busy_kernels(mark: str) -> dict[psutil.Process, list[psutil.Process]]:
-    """The kernels of a run that have units at work, each with the fork servers under it; one that ends meanwhile is left out."""
+    """The kernels of a run that have units at work, each with the fork servers under it; one that ends meanwhile is
+    left out."""
     found = {}
     for process in processes_of(mark):
         try:

@@ -1,4 +1,5 @@
-"""ByteRover: its files read layer by layer, the stand-in agent, and, where its environment is there, the real daemon offline."""
+"""ByteRover: its files read layer by layer, the stand-in agent, and, where its environment is there, the real daemon
+offline."""
 
 import json
 import urllib.request

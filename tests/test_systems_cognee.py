@@ -1,4 +1,5 @@
-"""cognee in its own environment, without a language model and with one. Minutes, so the real one only where KIOKULAB_TEST_SYSTEMS names it."""
+"""cognee in its own environment, without a language model and with one. Minutes, so the real one only where
+KIOKULAB_TEST_SYSTEMS names it."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Graphiti on Kuzu: how the built-in model's sentences are put into its forms, and, where KIOKULAB_TEST_SYSTEMS names it, the real graph."""
+"""Graphiti on Kuzu: how the built-in model's sentences are put into its forms, and, where KIOKULAB_TEST_SYSTEMS names
+it, the real graph."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Hindsight: its adapter against a small server that speaks its REST interface, and the real one where KIOKULAB_TEST_SYSTEMS names it."""
+"""Hindsight: its adapter against a small server that speaks its REST interface, and the real one where
+KIOKULAB_TEST_SYSTEMS names it."""
 
 import json
 import re
@@ -22,7 +23,8 @@ SESSION = Session(
 
 
 class Bank:
-    """What a test lets the server say. Each memory is a row of its list; `done` is how many looks at the queue it takes."""
+    """What a test lets the server say. Each memory is a row of its list; `done` is how many looks at the queue it
+    takes."""
 
     def __init__(self):
         self.rows, self.hidden, self.asked = [], [], []
@@ -377,6 +379,7 @@ def test_real_faults_of_the_model_are_failures_or_counted_warnings_and_never_an_
 
 
 def test_real_contract(real):
-    # a search for nearly all that is stored does not give it all (see hindsight.md): 50 results need more than 52 memories
+    # a search for nearly all that is stored does not give it all (see hindsight.md): 50 results need more than 52
+    # memories
     checks = run_contract("hindsight", items=104)
     assert [line_of(check) for check in checks if check.outcome == FAIL] == []

@@ -1,4 +1,5 @@
-"""The real LangMem in its own environment: with no model, with the built-in one, and with a scripted one that changes and deletes."""
+"""The real LangMem in its own environment: with no model, with the built-in one, and with a scripted one that changes
+and deletes."""
 
 import json
 import re

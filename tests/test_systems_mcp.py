@@ -1,4 +1,5 @@
-"""Any MCP memory server by a file of settings, against a stub over standard streams; sepiace against a stub over HTTP."""
+"""Any MCP memory server by a file of settings, against a stub over standard streams; sepiace against a stub over
+HTTP."""
 
 import json
 import sys

@@ -1,4 +1,5 @@
-"""MemContinuum's adapter, against a stand-in for its memidx.py: the real one is a clone that a user points at, and was not run."""
+"""MemContinuum's adapter, against a stand-in for its memidx.py: the real one is a clone that a user points at, and was
+not run."""
 
 import sys
 from pathlib import Path

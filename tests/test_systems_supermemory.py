@@ -1,4 +1,5 @@
-"""Supermemory against a small server of our own that speaks what SDK 5.0.1 sends and reads. The real service was not asked."""
+"""Supermemory against a small server of our own that speaks what SDK 5.0.1 sends and reads. The real service was not
+asked."""
 
 import json
 import threading

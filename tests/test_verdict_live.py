@@ -254,7 +254,8 @@ def test_the_key_is_not_in_the_environment_of_a_verdict_kernel():
 
 
 def test_a_live_run_of_verdict_is_estimated_call_by_call(tmp_path):
-    """A call a question and role; a memory system is asked once an input, of which three sessions of two users' turns give two."""
+    """A call a question and role; a memory system is asked once an input, of which three sessions of two users' turns
+    give two."""
     from kiokulab import cost
 
     data = write(tmp_path / "d.json", [record(f"q{n}") for n in range(4)])

@@ -1,7 +1,8 @@
 """The two vocabularies of the template generator: the sizes that the issue asks for, and texts that come out whole.
 
-`read_vocabulary` refuses a template that breaks a writing rule; its refusals are tested here on small planted faults. The
-other tests look at what it does not: sizes, spellings in both languages, replies that fit, words that would confuse slots.
+`read_vocabulary` refuses a template that breaks a writing rule; its refusals are tested here on small planted faults.
+The other tests look at what it does not: sizes, spellings in both languages, replies that fit, words that would confuse
+slots.
 """
 
 import random
@@ -178,7 +179,8 @@ def test_japanese_slots_do_not_hold_each_others_words():
 
 
 def test_japanese_speaks_politely_as_assistant():
-    """Every reply ends in a polite form; the user's lines come in both registers wherever a persona needs one of them."""
+    """Every reply ends in a polite form; the user's lines come in both registers wherever a persona needs one of
+    them."""
     vocabulary = template.load_vocabulary("ja")
     polite = re.compile(r"(です|ます|ました|でした|ません|ましょう|でしょう|ください|ね|よ|か)(ね|よ|か|よね)?[。？]$")
     replies = [line for topic in vocabulary.topics for role, line in topic_lines(topic) if role == "assistant"]

@@ -1,5 +1,5 @@
-"""Plays the language model that writes an edition: it does what generate_llm's prompts ask, by rule. `reply` for FaultServer; `spoil`
-may change a reply: (kind, task, object) -> object or text."""
+"""Plays the language model that writes an edition: it does what generate_llm's prompts ask, by rule. `reply` for
+FaultServer; `spoil` may change a reply: (kind, task, object) -> object or text."""
 
 import json
 

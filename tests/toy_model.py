@@ -1,5 +1,5 @@
-"""Plays the language model in tests: reads the kit's own prompts and answers them by simple rules, so that a run with model judge,
-answerer and grader can be followed to its figures. Give `reply` to FaultServer."""
+"""Plays the language model in tests: reads the kit's own prompts and answers them by simple rules, so that a run with
+model judge, answerer and grader can be followed to its figures. Give `reply` to FaultServer."""
 
 import html
 import json

@@ -2,9 +2,9 @@
 
     python tests/watch_network.py hindsight byterover
 
-The kit's own guard is a hook in Python (and in node): it sees neither a database in C nor a program that a system starts. This
-does, since every connection and datagram is a system call. It needs strace (apt install strace), takes the time of a contract
-run and half as much again, and ends with 1 where an address beyond loopback was named.
+The kit's own guard is a hook in Python (and in node): it sees neither a database in C nor a program that a system
+starts. This does, since every connection and datagram is a system call. It needs strace (apt install strace), takes the
+time of a contract run and half as much again, and ends with 1 where an address beyond loopback was named.
 """
 
 import re

@@ -17,8 +17,9 @@ from typing import Any
 from kiokulab import __version__
 from kiokulab.errors import InputError, KiokuLabError
 
-# variables of `make` that are parameters of a run, by their name in capitals, and those that steer make itself. A test holds
-# the list to the parameters of all tracks; it is written out here so that a command with nothing to do imports no track.
+# variables of `make` that are parameters of a run, by their name in capitals, and those that steer make itself. A test
+# holds the list to the parameters of all tracks; it is written out here so that a command with nothing to do imports no
+# track.
 OPTIONS = (
     "system",
     "route",
@@ -228,7 +229,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _take_make_variables(options: argparse.Namespace) -> None:
-    """Values of make variables, taken from the environment and not from a shell line: a name with quotes in it stays a name."""
+    """Values of make variables, taken from the environment and not from a shell line: a name with quotes in it stays a
+    name."""
     known = {name.upper() for name in OPTIONS} | MAKE_ONLY
     flags = os.environ.get("MAKEFLAGS", "")
     given = re.findall(r"(?:\\.|[^\\\s])+", flags.partition("-- ")[2]) if "-- " in flags else []  # make escapes spaces
@@ -253,8 +255,8 @@ def _take_make_variables(options: argparse.Namespace) -> None:
 
 
 def _fields(track: str | None) -> set[str]:
-    """Parameters of a track, as names of make variables: what another track's are called, an environment may hold for reasons
-    of its own (DATA, URL), and that must not end a command that never asked for it."""
+    """Parameters of a track, as names of make variables: what another track's are called, an environment may hold for
+    reasons of its own (DATA, URL), and that must not end a command that never asked for it."""
     from kiokulab.params import params_class
 
     return {name.upper() for name in params_class(track).model_fields} if track and track != "all" else set()
@@ -327,8 +329,9 @@ def _profile(track: str, name: str) -> Path:
 
 
 def _systems(track: Any, text: str | None, base: Any) -> list[str]:
-    """Canonical names, in the order given, each once. Near misses are said. Where none is given, the track's own default,
-    which may depend on the other parameters (`default_systems(params)`: a URL or a transcript names what is measured)."""
+    """Canonical names, in the order given, each once. Near misses are said. Where none is given, the track's own
+    default, which may depend on the other parameters (`default_systems(params)`: a URL or a transcript names what is
+    measured)."""
     if text is None:
         return list(track.default_systems(base) if hasattr(track, "default_systems") else track.DEFAULT_SYSTEMS)
     names: list[str] = []
@@ -350,7 +353,8 @@ def _systems(track: Any, text: str | None, base: Any) -> list[str]:
 
 
 def _with_budget(base: Any, systems: list[str]) -> Any:
-    """`base` with a budget, asked for at the terminal where a live run has none. Without a terminal the run itself refuses (exit 2)."""
+    """`base` with a budget, asked for at the terminal where a live run has none. Without a terminal the run itself
+    refuses (exit 2)."""
     from kiokulab import metering
 
     if not sys.stdin.isatty() or not any(

@@ -16,7 +16,8 @@ from kiokulab.params import Params, params_class, track_module
 
 
 def params_of(folder: Path, data: str = "") -> Params:
-    """The parameters that a finished run was made with. `data`: a file that the run read and its receipt names by sha256 alone. Raises InputError where the folder holds no finished run."""
+    """The parameters that a finished run was made with. `data`: a file that the run read and its receipt names by
+    sha256 alone. Raises InputError where the folder holds no finished run."""
     receipt = receipts.read_receipt(folder)
     if receipt is None:
         raise InputError(
@@ -33,11 +34,11 @@ def params_of(folder: Path, data: str = "") -> Params:
 
 
 def replay(folder: Path, out: Any = None, data: str = "") -> str:
-    """Run all steps of a run again in a folder of its own: model calls are answered by its record, in call order per unit and role,
-    and nothing else answers. Returns a line for the terminal.
+    """Run all steps of a run again in a folder of its own: model calls are answered by its record, in call order per
+    unit and role, and nothing else answers. Returns a line for the terminal.
 
-    Raises VerificationFailed with the request's difference where something is asked that was not recorded, and with the first
-    figure that differs where metrics.json is not the same bytes; what a failed replay made is kept and named.
+    Raises VerificationFailed with the request's difference where something is asked that was not recorded, and with the
+    first figure that differs where metrics.json is not the same bytes; what a failed replay made is kept and named.
     """
     folder = Path(folder).resolve()
     base = params_of(folder, data)
@@ -62,8 +63,9 @@ def replay(folder: Path, out: Any = None, data: str = "") -> str:
 
 
 def judge(folder: Path, changes: dict[str, Any], data: str = "") -> run.Run:
-    """A sibling of the run in `folder` that takes its ingestion over and judges it by `changes` (judge, answerer, grader; reader, panel).
-    Returns the run; its errors are in `.error`. Raises InputError where the sibling would be the run itself."""
+    """A sibling of the run in `folder` that takes its ingestion over and judges it by `changes` (judge, answerer,
+    grader; reader, panel). Returns the run; its errors are in `.error`. Raises InputError where the sibling would be
+    the run itself."""
     folder = Path(folder).resolve()
     base = params_of(folder, data)
     if receipts.read_receipt(folder).status != "finished":

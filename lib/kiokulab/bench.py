@@ -34,7 +34,8 @@ TABLES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the three tables; returns the exit code. Options are for the bench's own sub-processes and for people in a hurry."""
+    """Print the three tables; returns the exit code. Options are for the bench's own sub-processes and for people in a
+    hurry."""
     parser = argparse.ArgumentParser(prog="kiokulab bench", description="measure the kit's own speed")
     parser.add_argument("--only", choices=(*TABLES, "personas"), help="one table alone")
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="most personas of the third table")
@@ -121,7 +122,8 @@ def _in_this_process() -> None:
 
 
 def rule_judge() -> str:
-    """Time of the rule judge on a store of 20,000 sentences against 500 versions, and at half of it (it must grow linearly)."""
+    """Time of the rule judge on a store of 20,000 sentences against 500 versions, and at half of it (it must grow
+    linearly)."""
     rows = []
     for sentences in (SENTENCES // 4, SENTENCES // 2, SENTENCES):
         rows.append((sentences, *judged(sentences, VERSIONS)))
@@ -204,7 +206,8 @@ def personas_grow(sizes: Sequence[int], minutes: float) -> str:
 
 
 def _measured(command: Sequence[str], place: Path) -> dict[str, float]:
-    """Wall seconds and peak megabytes (proportional share, all processes together) of one command with caches of its own.
+    """Wall seconds and peak megabytes (proportional share, all processes together) of one command with caches of its
+    own.
 
     Raises SystemExit with the command's last lines where it fails."""
     import psutil

@@ -1,7 +1,7 @@
 """What the meter adds to a model call: the same stub asked directly and through a meter process, by turns.
 
-The stub answers after a set time, as a model does; client, meter and stub are processes of their own. Run by `make bench`,
-or alone: python -m kiokulab.bench_meter
+The stub answers after a set time, as a model does; client, meter and stub are processes of their own. Run by
+`make bench`, or alone: python -m kiokulab.bench_meter
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ async def _ask_all(url: str, offset: int) -> list[float]:
     numbers = iter(range(CALLS))
 
     async def line(start: int) -> None:
-        # a client of one connection each: httpx's pool takes time that grows with its connections, which is not what is measured
+        # a client of one connection each: httpx's pool takes time that grows with its connections, which is not what is
+        # measured
         async with httpx.AsyncClient(timeout=60, trust_env=False, verify=trust) as client:
 
             async def one(number: int) -> float:
@@ -76,9 +77,9 @@ async def _ask_all(url: str, offset: int) -> list[float]:
 
 
 def added_latency() -> dict[str, Any]:
-    """Medians in milliseconds of each round, "rounds" [(direct, metered)], and of the quietest one: "direct_ms", "metered_ms",
-    "added_ms". Other work on the machine lengthens both, and the meter's share more, since its call goes through two processes:
-    the quietest round is nearest to what the meter itself takes, and all rounds are printed."""
+    """Medians in milliseconds of each round, "rounds" [(direct, metered)], and of the quietest one: "direct_ms",
+    "metered_ms", "added_ms". Other work on the machine lengthens both, and the meter's share more, since its call goes
+    through two processes: the quietest round is nearest to what the meter itself takes, and all rounds are printed."""
     rounds = []
     with (
         tempfile.TemporaryDirectory() as folder,

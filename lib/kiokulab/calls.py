@@ -1,9 +1,10 @@
-"""The record of model calls: calls.sqlite, one row an attempt. Written by the meter, read by receipts, replay and reports.
+"""The record of model calls: calls.sqlite, one row an attempt. Written by the meter, read by receipts, replay and
+reports.
 
-Bodies are kept once by their content (sha256) and compressed (zstd). Money is text that `Decimal` reads; what the endpoint
-did not say is NULL and never 0. A row is committed before the meter gives the answer away, so a process that is killed
-loses no answer that anybody got. The file is written without fsync: it survives the death of every process, and a power
-cut may cost it.
+Bodies are kept once by their content (sha256) and compressed (zstd). Money is text that `Decimal` reads; what the
+endpoint did not say is NULL and never 0. A row is committed before the meter gives the answer away, so a process that
+is killed loses no answer that anybody got. The file is written without fsync: it survives the death of every process,
+and a power cut may cost it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Call:
     status : HTTP status, None where no whole answer came. final : whether this answer was given to who asked.
     retry_cause : why another attempt followed, or why none was left. seconds, first_byte : by a monotonic clock.
     cost : dollars billed as the endpoint says; list_cost : at list price. None = unknown.
-    mode : "live"; "embedded", of the built-in model; "parent", taken over from the run that this one judges again, and paid there.
+    mode : "live"; "embedded", of the built-in model; "parent", taken over from the run that this one judges again, and
+        paid there.
     """
 
     unit: str
@@ -147,8 +149,9 @@ class Record:
     def again(
         self, unit: str, role: str, key: str, failures: bool = False
     ) -> tuple[int, bytes, str | None, float] | None:
-        """The next recorded answer to this request of this unit and role, as (status, body, content type, seconds that it took
-        then); None where there is none left. Answers with status 200 only; with `failures` others too, where no good one was recorded."""
+        """The next recorded answer to this request of this unit and role, as (status, body, content type, seconds that
+        it took then); None where there is none left. Answers with status 200 only; with `failures` others too, where no
+        good one was recorded."""
         with self._lock:
             all_of_it = self._answers.get((unit, role, key), [])
             answers = [row for row in all_of_it if row[0] == 200] or (all_of_it if failures else [])
@@ -242,8 +245,8 @@ class Earlier:
             self._places[unit, role, key].append(rowid)
 
     def take(self, call: Call, number: int) -> Call | None:
-        """`call` (unit, role, key, seq, request) as it was answered then; `number` of its answers are known already. None where there
-        are no more."""
+        """`call` (unit, role, key, seq, request) as it was answered then; `number` of its answers are known already.
+        None where there are no more."""
         with self._lock:
             places = self._places.get((call.unit, call.role, call.key), [])
             if number >= len(places):
@@ -340,7 +343,8 @@ def bodies(path: str | os.PathLike, call: dict[str, Any]) -> dict[str, bytes | N
 
 
 def assemble(source: str | os.PathLike, target: str | os.PathLike) -> None:
-    """Copy a record with its rows in order, so that its digest does not depend on who was answered first. Replaces `target`."""
+    """Copy a record with its rows in order, so that its digest does not depend on who was answered first. Replaces
+    `target`."""
     target = Path(target)
     part = target.with_name(f".{target.name}.part")
     part.unlink(missing_ok=True)
@@ -364,9 +368,9 @@ def assemble(source: str | os.PathLike, target: str | os.PathLike) -> None:
 
 
 def totals(paths: Sequence[str | os.PathLike]) -> dict[str, Any]:
-    """Sums over records that exist: attempts, questions, answered, failed, retries, tokens, billed and list dollars (Decimal),
-    how many attempts have no billed cost or no list price, the models as they named themselves, and the same by role. Answers that
-    were taken over from another run are `reused` and in no other sum."""
+    """Sums over records that exist: attempts, questions, answered, failed, retries, tokens, billed and list dollars
+    (Decimal), how many attempts have no billed cost or no list price, the models as they named themselves, and the same
+    by role. Answers that were taken over from another run are `reused` and in no other sum."""
     made: dict[str, Any] = {
         "attempts": 0,
         "calls": 0,

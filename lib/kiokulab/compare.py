@@ -1,20 +1,24 @@
 """All finished runs side by side: which may share a table, who leads, and which differences are more than chance.
 
-`collect` reads every run under outputs/ and decides where it may stand; `compare` gives one plain JSON structure; `html`,
-`picture` and `frame` show it. The same runs give the same bytes: nothing here looks at a clock, and times are those that
-the receipts hold.
+`collect` reads every run under outputs/ and decides where it may stand; `compare` gives one plain JSON structure;
+`html`, `picture` and `frame` show it. The same runs give the same bytes: nothing here looks at a clock, and times are
+those that the receipts hold.
 
 The structure
 -------------
-tables    [{id, track, edition, route, title, refused [why no table is shown], conditions {name: value} that all rows share,
-          headline {title, scale}, rows [row], pairs {metric: [pair]}, differences [pair of the headline], ranks {system:
-          {low, high, shares [chance of rank 1, 2, ...], like_leader}}, groups [[systems that cannot be told apart]], published}]
+tables    [{id, track, edition, route, title, refused [why no table is shown], conditions {name: value} that all rows
+share,
+          headline {title, scale}, rows [row], pairs {metric: [pair]}, differences [pair of the headline], ranks
+          {system: {low, high, shares [chance of rank 1, 2, ...], like_leader}}, groups [[systems that cannot be told
+          apart]], published}]
 left_out  [{run, reason}]: every run that stands in no table
-A row: label, system, version, run, folder, anchor, headline {value, low, high, note}, parts [{name, value 0..1, shown}], figures
-[{name, title, better, value, low, high, k, n, not_judged, shown, counted}], judge, units, cost, time, own (what only it has).
+A row: label, system, version, run, folder, anchor, headline {value, low, high, note}, parts [{name, value 0..1,
+shown}], figures [{name, title, better, value, low, high, k, n, not_judged, shown, counted}], judge, units, cost, time,
+own (what only it has).
 
-Two runs share a table only where everything that decides a figure is alike, the memory system and its settings excepted. Of the
-sets of runs that are alike among themselves, each with two systems or more gets a table; a single run is left out and told why.
+Two runs share a table only where everything that decides a figure is alike, the memory system and its settings
+excepted. Of the sets of runs that are alike among themselves, each with two systems or more gets a table; a single run
+is left out and told why.
 """
 
 from __future__ import annotations
@@ -44,7 +48,8 @@ QUESTIONS = {
     "emem": "how does a running responder do on four axes, over its real API?",
     "verdict": "does an agent with this memory answer right, at what cost and delay?",
 }
-# parameters that decide a run but may differ inside a table: they are the thing compared, or do not move a figure's value
+# parameters that decide a run but may differ inside a table: they are the thing compared, or do not move a figure's
+# value
 FREE = {
     "track",
     "edition",
@@ -76,8 +81,8 @@ ROUTES = {"raw": "raw conversation", "requests": "requests", "signaled": "change
 
 @dataclass(frozen=True)
 class Run:
-    """One finished run as it lies on the disk. `place` is its folder under the root that was asked; `folder` is where its files are:
-    the same, or, for a published archive, where that was taken apart."""
+    """One finished run as it lies on the disk. `place` is its folder under the root that was asked; `folder` is where
+    its files are: the same, or, for a published archive, where that was taken apart."""
 
     folder: Path
     receipt: Receipt
@@ -116,8 +121,8 @@ class View:
 def collect(root: str | Path) -> tuple[list[Run], list[dict[str, str]]]:
     """(runs that can be compared, [{run, reason}] of the others) of everything under `root`, in order of name.
 
-    A run that is there twice, once of them published, counts once. A run whose files are not what its receipt says is left out:
-    a figure that cannot be traced is no figure.
+    A run that is there twice, once of them published, counts once. A run whose files are not what its receipt says is
+    left out: a figure that cannot be traced is no figure.
     """
     from kiokulab.site import opened
 
@@ -185,8 +190,8 @@ def conditions(run: Run) -> dict[str, str]:
 
 
 def _dataset(run: Run, written: Mapping[str, str]) -> str:
-    """Digest of what was asked. The verdict track's dataset.jsonl also says how its system is isolated, so there it is the
-    digests of the file and of the sample."""
+    """Digest of what was asked. The verdict track's dataset.jsonl also says how its system is isolated, so there it is
+    the digests of the file and of the sample."""
     own = run.metrics.get("conditions")
     if isinstance(own, Mapping) and own.get("sample_digest"):
         return f"{str(own.get('data_sha256'))[:12]}, sample {str(own['sample_digest'])[:12]}"
@@ -463,7 +468,8 @@ CLUSTERS = {"kioku": "personas", "drift": "subjects", "emem": "items", "verdict"
 
 
 def compare(root: str | Path, *, seed: int = 1, resamples: int = 2000) -> dict[str, Any]:
-    """The comparison of all runs under `root` (fields: this module's docstring). Raises InputError where there is no run."""
+    """The comparison of all runs under `root` (fields: this module's docstring). Raises InputError where there is no
+    run."""
     runs, left_out = collect(root)
     if not runs and not left_out:
         raise InputError("there is no run yet", str(root), "Make some first, for example make kioku")
@@ -579,7 +585,8 @@ def _slug(text: str) -> str:
 
 
 def _pairs(views: Mapping[str, View], pairs: Sequence[tuple[str, str]]) -> dict[str, list[dict[str, Any]]]:
-    """Exact McNemar of each metric for each pair, on the items that both were judged on; Holm over the pairs of a metric."""
+    """Exact McNemar of each metric for each pair, on the items that both were judged on; Holm over the pairs of a
+    metric."""
     result = {}
     for name in next(iter(views.values())).items:
         rows = []
@@ -607,8 +614,9 @@ def _pairs(views: Mapping[str, View], pairs: Sequence[tuple[str, str]]) -> dict[
 def _headline(
     views: Mapping[str, View], pairs: Sequence[tuple[str, str]], *, seed: int, resamples: int
 ) -> tuple[list[dict], dict[str, Any]]:
-    """Paired bootstrap of the headline over shared clusters: one draw serves all systems. Where a run lacks clusters of the
-    others (a unit failed), all are compared on what they share; a track whose figure needs whole worlds compares no such run."""
+    """Paired bootstrap of the headline over shared clusters: one draw serves all systems. Where a run lacks clusters of
+    the others (a unit failed), all are compared on what they share; a track whose figure needs whole worlds compares no
+    such run."""
     every = [list(view.strata) for view in views.values()]
     shared = [c for c in every[0] if all(c in view.strata for view in views.values())] if every else []
     strata = [next(iter(views.values())).strata[c] for c in shared]
@@ -661,7 +669,8 @@ def _headline(
 
 
 def _judge(receipt: Receipt) -> dict[str, Any]:
-    """Who judged, and how it agrees with the labelled set: {'name', 'measured': 'en 96.2 % (n 266, kappa 0.93), ...'}."""
+    """Who judged, and how it agrees with the labelled set: {'name', 'measured': 'en 96.2 % (n 266, kappa 0.93),
+    ...'}."""
     judge = receipt.judge or {}
     said = []
     for language, m in sorted((judge.get("measured") or {}).items()):
@@ -697,7 +706,8 @@ def _cost(receipt: Receipt) -> dict[str, Any]:
 
 
 def _time(run: Run) -> dict[str, Any]:
-    """Wall seconds of ingesting and judging, and of one ingest call (median, 90th percentile): of the machine that ran it."""
+    """Wall seconds of ingesting and judging, and of one ingest call (median, 90th percentile): of the machine that ran
+    it."""
     seconds = {step.step: step.seconds for step in run.receipt.steps}
     path = run.folder / "events.jsonl"
     calls = (
@@ -762,7 +772,8 @@ def rounded(value: Any) -> Any:
 
 
 def published(track: str, route: str, runs: Sequence[Run]) -> dict[str, Any] | None:
-    """The benchmark's own table for orientation: {'label', 'heads', 'rows' of texts}; None where there is none for these runs."""
+    """The benchmark's own table for orientation: {'label', 'heads', 'rows' of texts}; None where there is none for
+    these runs."""
     from kiokulab import reproduce
 
     if track == "kioku":
@@ -846,7 +857,8 @@ def frame(table: Mapping[str, Any]) -> Any:
 
 
 def picture(table: Mapping[str, Any]) -> bytes:
-    """Headline bars with their intervals, parts as marks beside them; PNG bytes. For the kioku track, the index picture."""
+    """Headline bars with their intervals, parts as marks beside them; PNG bytes. For the kioku track, the index
+    picture."""
     from kiokulab import plots
 
     if table["track"] == "kioku":
@@ -880,7 +892,8 @@ def picture(table: Mapping[str, Any]) -> bytes:
 
 
 def rank_picture(table: Mapping[str, Any]) -> bytes | None:
-    """How often each system takes each rank over the resamples, as a heat map with the share in each cell; None without ranks."""
+    """How often each system takes each rank over the resamples, as a heat map with the share in each cell; None without
+    ranks."""
     if not table["ranks"]:
         return None
     import pandas as pd
@@ -930,8 +943,9 @@ def _nothing(row: Mapping[str, Any], name: str | None = None) -> None:
 
 
 def part(name: str, link: Callable[[Mapping[str, Any], str | None], str | None] = _nothing, **context: Any) -> str:
-    """One part of the comparison as HTML. name: bars, leaderboard, tests, ranks, conditions, costs, published, left_out;
-    `table` or `left_out` comes in `context`. `link(row, metric or None)` gives where a figure can be traced, or None."""
+    """One part of the comparison as HTML. name: bars, leaderboard, tests, ranks, conditions, costs, published,
+    left_out; `table` or `left_out` comes in `context`. `link(row, metric or None)` gives where a figure can be traced,
+    or None."""
     from kiokulab.page import environment
 
     environment_ = environment()
@@ -960,7 +974,8 @@ def table_html(table: Mapping[str, Any], link: Callable = _nothing) -> str:
 
 
 def document(title: str, body: str, *, lead: str = "", trail: Sequence[tuple[str, str | None]] = ()) -> str:
-    """A whole page that needs no other file and runs no script. `body` is HTML that is already safe; `trail` leads to it."""
+    """A whole page that needs no other file and runs no script. `body` is HTML that is already safe; `trail` leads to
+    it."""
     from kiokulab import page
 
     return (

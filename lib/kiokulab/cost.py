@@ -1,9 +1,9 @@
 """What a live run would cost, before it is made: calls, tokens, dollars, each with what the figure rests on.
 
-Calls are counted from the dataset and the adapter, not guessed, except for systems whose number of calls an input nobody knows: then
-one call an input is a lower bound, and the line says so. Tokens are those of finished runs where there are any, else four
-characters a token of what will be sent. Dollars are at list price where the price table has the model; else what a published run
-paid a call; else unknown.
+Calls are counted from the dataset and the adapter, not guessed, except for systems whose number of calls an input
+nobody knows: then one call an input is a lower bound, and the line says so. Tokens are those of finished runs where
+there are any, else four characters a token of what will be sent. Dollars are at list price where the price table has
+the model; else what a published run paid a call; else unknown.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Line:
 
 
 def estimate(params: Any, names: Sequence[str]) -> list[Line]:
-    """Lines for the runs of `names`; a track may count by itself (`kiokulab.<track>.cost`). Raises InputError for an edition or
-    system that is not there."""
+    """Lines for the runs of `names`; a track may count by itself (`kiokulab.<track>.cost`). Raises InputError for an
+    edition or system that is not there."""
     if params.track != "kioku":
         try:
             return importlib.import_module(f"{track_module(params.track).__name__}.cost").estimate(params, names)
@@ -131,7 +131,8 @@ def estimate(params: Any, names: Sequence[str]) -> list[Line]:
 
 
 def line(track: str, system: str, role: str, model: str, number: int, prompt: int, completion: int, note: str) -> Line:
-    """A line whose tokens are those of finished runs of this track and system where there are any, and whose dollars are looked up."""
+    """A line whose tokens are those of finished runs of this track and system where there are any, and whose dollars
+    are looked up."""
     known = _measured(track, system, role)
     if known:
         prompt, completion = round(number * known["prompt"]), round(number * known["completion"])
@@ -145,7 +146,8 @@ def line(track: str, system: str, role: str, model: str, number: int, prompt: in
 def _dollars(
     model: str, role: str, number: int, prompt: int, completion: int, known: dict[str, Any] | None
 ) -> tuple[Decimal | None, str]:
-    """Dollars of `number` calls and what they rest on: the price list, what finished runs were billed, or a published run."""
+    """Dollars of `number` calls and what they rest on: the price list, what finished runs were billed, or a published
+    run."""
     listed = meter.list_cost(meter.price_of(meter.read_prices(), model), prompt, completion)
     if listed is not None:
         return listed, "list price"
@@ -169,7 +171,8 @@ def _published(model: str) -> list[dict]:
 
 
 def _measured(track: str, system: str, role: str) -> dict[str, Any] | None:
-    """Tokens and dollars a call of this role in finished live runs of this system under outputs/; None where there are none."""
+    """Tokens and dollars a call of this role in finished live runs of this system under outputs/; None where there are
+    none."""
     sums = {"calls": 0, "prompt": 0, "completion": 0, "billed": Decimal(0), "unbilled": 0}
     for path in outputs_root().glob(f"{track}/*/{system}/*/*calls.sqlite"):
         known = receipts.read_receipt(path.parent)

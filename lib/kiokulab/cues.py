@@ -1,8 +1,10 @@
-"""Words that say what becomes of a value in a sentence: it is asked to be forgotten, denied, ended, replaced, past, or unreal.
+"""Words that say what becomes of a value in a sentence: it is asked to be forgotten, denied, ended, replaced, past, or
+unreal.
 
-Every list is a class of words, English first, Japanese after it, written from grammar books' headings (ending, cancelling,
-leaving, giving away, changing, planning), not from the sentences of any store. All patterns work on normalised text; those
-named *_BEFORE are matched against the text before a value, those named *_AFTER against the text that follows it.
+Every list is a class of words, English first, Japanese after it, written from grammar books' headings (ending,
+cancelling, leaving, giving away, changing, planning), not from the sentences of any store. All patterns work on
+normalised text; those named *_BEFORE are matched against the text before a value, those named *_AFTER against the text
+that follows it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ PAST_AFTER = re.compile(
     rf"^[^.;。]{{0,40}}?\b(?:{_UNTIL}|until (?:i|we|he|she|they)|before (?:that|moving|switching|i|the change)|in the past|at first|back then|previously|originally|as a child|when i was|years ago)\b|"
     r"^[^、。]{0,12}?(?:だった(?:頃|時期|時代|が、|けど)|(?:て|で)い?(?:た(?!だ)|まし)(?:が|けど|頃|時期|の|こと)|た頃)"
 )
-# "my shoulder's bad, fell off a ladder when I was 22": the past is the next clause's, where the value's own is in the present
+# "my shoulder's bad, fell off a ladder when I was 22": the past is the next clause's, where the value's own is in the
+# present
 PRESENT_CLAUSE = re.compile(r"^[^,.;]{0,30}?(?:\b(?:is|are|am|has|have)\b|[a-z]'s (?!been\b|got\b))[^,.;]{0,20},")
 PRESENT_VERB = re.compile(
     r"\b(?:i|we|i'm|we're|user) (?:live|work|go|have|drive|play|swim|use|lives|works|goes|has|drives|plays|swims|uses|still \w+|living|working)\b"

@@ -1,8 +1,8 @@
 """`make doctor`: what the kit needs, whether it is here, and the command that mends what is not. Standard library only.
 
-Each check is a function that looks and gives `Finding`s; none changes anything, installs anything or asks the network. A finding is
-`ok`, `BAD` (the kit, or something that was set up, does not work as it stands) or `--` (not there, and not needed unless its use
-is wanted). Each finding that is not ok names the command that mends it.
+Each check is a function that looks and gives `Finding`s; none changes anything, installs anything or asks the network.
+A finding is `ok`, `BAD` (the kit, or something that was set up, does not work as it stands) or `--` (not there, and not
+needed unless its use is wanted). Each finding that is not ok names the command that mends it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Finding:
 
 
 def checks(root: Path) -> list[Finding]:
-    """All findings on the checkout at `root`, in the order in which they are to be mended. A check that itself fails is a finding."""
+    """All findings on the checkout at `root`, in the order in which they are to be mended. A check that itself fails is
+    a finding."""
     found: list[Finding] = []
     for check in CHECKS:
         try:
@@ -395,7 +396,8 @@ def writable(root: Path) -> Iterator[Finding]:
 
 
 def locks(root: Path) -> Iterator[Finding]:
-    """Locks that are held now, and by whom. A lock file that nobody holds is harmless: the system lets go of it when its process ends."""
+    """Locks that are held now, and by whom. A lock file that nobody holds is harmless: the system lets go of it when
+    its process ends."""
     from kiokulab.params import outputs_root
     from kiokulab.systems import environments
 

@@ -334,8 +334,8 @@ _shared: dict[str, _Use] = {}  # models that this process was born with, see kio
 
 
 def load_shared(name: str) -> None:
-    """Load a model for all processes that are forked from this one. A model of sentence-transformers is left to each of them:
-    torch does not bear a fork. No cache is opened, a connection would not bear it either."""
+    """Load a model for all processes that are forked from this one. A model of sentence-transformers is left to each of
+    them: torch does not bear a fork. No cache is opened, a connection would not bear it either."""
     if name in ("use", "use-denoise"):
         _shared[name] = _Use(name == "use-denoise")
 

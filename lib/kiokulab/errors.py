@@ -1,7 +1,7 @@
 """What can go wrong, and with which exit code it ends. Standard library only.
 
-0 done; 2 bad input (nothing was started); 3 some units failed; 4 stopped by budget; 5 a kernel or worker died, or the endpoint
-of models cannot be reached any more; 6 verification failed.
+0 done; 2 bad input (nothing was started); 3 some units failed; 4 stopped by budget; 5 a kernel or worker died, or the
+endpoint of models cannot be reached any more; 6 verification failed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """From a figure to the item, its verdict, the stored memory, the utterance and the ledger fact, and back.
 
-`Explorer` reads one finished run once and answers from indexes: `items` lists what a metric counted, `case` follows one of them
-forward, `of_utterance`, `of_memory` and `of_fact` lead back, and `at` shows the same run on another of its routes. All of it is
-plain data; `panel` draws widgets around it, and `fallback` the same without any. The second question is answered from memory
-(1,000 personas: milliseconds); what the answerer read stays on the disk and is read one row at a time.
+`Explorer` reads one finished run once and answers from indexes: `items` lists what a metric counted, `case` follows one
+of them forward, `of_utterance`, `of_memory` and `of_fact` lead back, and `at` shows the same run on another of its
+routes. All of it is plain data; `panel` draws widgets around it, and `fallback` the same without any. The second
+question is answered from memory (1,000 personas: milliseconds); what the answerer read stays on the disk and is read
+one row at a time.
 
-The kioku track has the whole way. For the other tracks an item leads to its question, its verdict and why, and to the rows of
-the run about it.
+The kioku track has the whole way. For the other tracks an item leads to its question, its verdict and why, and to the
+rows of the run about it.
 
 `python -m kiokulab.explore` (make explore) opens the notebook in JupyterLab; VOILA=1 serves it as a page, without code.
 """
@@ -93,8 +94,8 @@ def runs(root: str | Path) -> list[dict[str, str]]:
 
 
 class Kept:
-    """Rows of a JSON-lines file that stay on the disk, found by key: `file.get(key)` reads one line. The file is held open, so that
-    it may be moved meanwhile. InputError where a line is torn; a file that is not there has no rows."""
+    """Rows of a JSON-lines file that stay on the disk, found by key: `file.get(key)` reads one line. The file is held
+    open, so that it may be moved meanwhile. InputError where a line is torn; a file that is not there has no rows."""
 
     def __init__(self, path: Path, key: Any):
         self.places: dict[Any, tuple[int, int]] = {}
@@ -112,8 +113,8 @@ class Kept:
 
 
 class Explorer:
-    """One run, indexed, seen on one of its routes (the headline's, unless `at` is asked for another). Raises InputError where the
-    folder holds no finished run or a file is torn."""
+    """One run, indexed, seen on one of its routes (the headline's, unless `at` is asked for another). Raises InputError
+    where the folder holds no finished run or a file is torn."""
 
     def __init__(self, folder: str | Path):
         self.folder, receipt = Path(folder), read_receipt(folder)
@@ -131,7 +132,8 @@ class Explorer:
         self._index()
 
     def at(self, route: str) -> "Explorer":
-        """The same run on another of its `routes`; its files are not read again. InputError for a route that it has not."""
+        """The same run on another of its `routes`; its files are not read again. InputError for a route that it has
+        not."""
         if route == self.route:
             return self
         if route not in self.routes:
@@ -187,7 +189,8 @@ class Explorer:
         return self._by_id.get(item_id)
 
     def kinds(self, metric: str) -> dict[str, int]:
-        """Kind -> how many items of the metric: every failure first, then each kind of it, what is as it should be, all."""
+        """Kind -> how many items of the metric: every failure first, then each kind of it, what is as it should be,
+        all."""
         self._fill(metric)
         counts = {
             kind: len(rows) for (m, kind, language), rows in self._groups.items() if m == metric and language == ""
@@ -200,14 +203,14 @@ class Explorer:
         }
 
     def items(self, metric: str, kind: str = "every failure", language: str = "") -> Sequence[dict[str, Any]]:
-        """Items of a metric: [{'id', 'metric', 'kind', 'good', 'unit', 'persona', 'language', 'fact', 'about', 'text'}]; `good` is
-        None where the judge did not answer. An unknown name gives no item."""
+        """Items of a metric: [{'id', 'metric', 'kind', 'good', 'unit', 'persona', 'language', 'fact', 'about',
+        'text'}]; `good` is None where the judge did not answer. An unknown name gives no item."""
         self._fill(metric)
         return self._groups.get((metric, kind, language), [])
 
     def figure(self, metric: str) -> dict[str, Any]:
-        """k, n and not judged of a metric, counted from the items: what metrics.json must say as well (k counts hits: of
-        `recall` the right ones, of `noise` the noisy ones)."""
+        """k, n and not judged of a metric, counted from the items: what metrics.json must say as well (k counts hits:
+        of `recall` the right ones, of `noise` the noisy ones)."""
         if metric in self._figures:
             return self._figures[metric]
         rows = self.items(metric, "everything")
@@ -475,7 +478,8 @@ class Explorer:
         return [item for m in self.metrics if (item := self._by_id.get(f"{m}:{unit}:{fact}")) is not None]
 
     def of_utterance(self, unit: str, turn: str) -> dict[str, Any]:
-        """{'utterance', 'facts': ids of what it states or is about, 'items', 'memories' that show them, 'change' of the store}."""
+        """{'utterance', 'facts': ids of what it states or is about, 'items', 'memories' that show them, 'change' of the
+        store}."""
         person = self.units[unit].persona
         said = next((u for u in self._turns(person) if u["id"] == turn), None)
         if said is None:
@@ -503,8 +507,9 @@ class Explorer:
         }
 
     def change(self, unit: str, turn: str) -> dict[str, Any]:
-        """What the call that held an utterance did to the store: {'call', 'added', 'changed', 'removed' as told, 'seen', 'gone'
-        texts, 'came' texts}. `came` are the memories that carry the call's own date or id; a system that keeps neither shows none."""
+        """What the call that held an utterance did to the store: {'call', 'added', 'changed', 'removed' as told,
+        'seen', 'gone' texts, 'came' texts}. `came` are the memories that carry the call's own date or id; a system that
+        keeps neither shows none."""
         session = turn.split(".")[0]
         # the call is the utterance itself, its pair, or its whole session, as the system is fed
         calls = [c for c in self.calls[unit] if c["item"] in (turn, session)] or [
@@ -661,8 +666,9 @@ def _short_rows(rows: Mapping[str, Sequence[Mapping]]) -> list[tuple[str, list[t
 
 
 def look_html(explorer: Explorer, unit: str, kind: str, key: str) -> str:
-    """What a case leads to, seen from its own side: an `utterance` inside its session, a stored `memory` with its sentences, a
-    `fact` inside the ledger; each with what it states and what became of that. InputError for a name that the run has not."""
+    """What a case leads to, seen from its own side: an `utterance` inside its session, a stored `memory` with its
+    sentences, a `fact` inside the ledger; each with what it states and what became of that. InputError for a name that
+    the run has not."""
     from kiokulab.page import environment
 
     person = explorer.units[unit].persona
@@ -684,7 +690,8 @@ def look_html(explorer: Explorer, unit: str, kind: str, key: str) -> str:
 
 
 def leads(explorer: Explorer, item_id: str) -> list[tuple[str, str, str]]:
-    """What a case leads to: [(kind, key, words)], its utterances, stored memories and facts; none on other tracks than kioku."""
+    """What a case leads to: [(kind, key, words)], its utterances, stored memories and facts; none on other tracks than
+    kioku."""
     case = explorer.case(item_id)
     found = [
         ("utterance", u["id"], f"{u['date']} {u['kind'].replace('_', ' ')}: {u['text']}")
@@ -706,8 +713,8 @@ def items_about(explorer: Explorer, unit: str, kind: str, key: str) -> list[dict
 
 
 def side_by_side(first: Explorer, second: Explorer | None, item_id: str, missing: str = "") -> str:
-    """The same case of two systems, beside one another; a system that has no such item says so, and so does `missing` where there is
-    no second one."""
+    """The same case of two systems, beside one another; a system that has no such item says so, and so does `missing`
+    where there is no second one."""
     from markupsafe import escape
 
     def part(explorer: Explorer) -> str:
@@ -722,7 +729,8 @@ def side_by_side(first: Explorer, second: Explorer | None, item_id: str, missing
 
 
 def same_cases(first: Explorer, second: Explorer, metric: str) -> list[dict[str, Any]]:
-    """Items of a metric that one of two runs has right and the other has not: [{'id', 'about', 'text', 'first', 'second'}]."""
+    """Items of a metric that one of two runs has right and the other has not: [{'id', 'about', 'text', 'first',
+    'second'}]."""
     return [
         {"id": i["id"], "about": i["about"], "text": i["text"], "first": i["kind"], "second": other["kind"]}
         for i in first.items(metric, "everything")
@@ -980,8 +988,8 @@ class Panel:
 def panel(
     root: str | Path, notes: str | Path, *, run: str = "", metric: str = "old_version_kept", most: int = 200
 ) -> Any:
-    """The explorer as ipywidgets: run, second run, route, metric, kind, language, list, case, what it leads to, the way back, note.
-    InputError where there is no run."""
+    """The explorer as ipywidgets: run, second run, route, metric, kind, language, list, case, what it leads to, the way
+    back, note. InputError where there is no run."""
     found = runs(root)
     if not found:
         raise InputError("there is no finished run to explore", str(root), "Make some first: make kioku")
@@ -994,11 +1002,12 @@ def panel(
 
 
 def command(notebook: str | Path, *, voila: bool) -> list[str]:
-    """The command that opens a notebook: in JupyterLab, or by Voila as a page of its own, without code. Both listen on 127.0.0.1
-    alone and ask for a token."""
+    """The command that opens a notebook: in JupyterLab, or by Voila as a page of its own, without code. Both listen on
+    127.0.0.1 alone and ask for a token."""
     if not voila:
         return [sys.executable, "-m", "jupyterlab", str(notebook)]
-    # a first look at many personas takes longer than Voila waits by default; no extension of a notebook server is needed
+    # a first look at many personas takes longer than Voila waits by default; no extension of a notebook server is
+    # needed
     return [
         sys.executable,
         "-m",
@@ -1015,7 +1024,8 @@ def command(notebook: str | Path, *, voila: bool) -> list[str]:
 
 
 def surroundings() -> dict[str, str]:
-    """The environment of `command`: this process's, and where Voila finds the template that asks nothing of other machines."""
+    """The environment of `command`: this process's, and where Voila finds the template that asks nothing of other
+    machines."""
     from kiokulab.page import HERE
 
     return {

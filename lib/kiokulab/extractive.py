@@ -1,14 +1,16 @@
-"""The built-in model `extractive`: answers memory systems' extraction prompts without any language model, so that real systems can
-be exercised with no network. It copies sentences; it understands nothing. What a system does with it is plumbing, never a result.
+"""The built-in model `extractive`: answers memory systems' extraction prompts without any language model, so that real
+systems can be exercised with no network. It copies sentences; it understands nothing. What a system does with it is
+plumbing, never a result.
 
-It takes the declarative sentences that the user says of himself in the new messages of the prompt, word for word, English and
-Japanese, and hands them over in the style that the request asks for:
-- `response_format` json_object: ``{"memory": [{"id", "text", "attributed_to"}]}`` (mem0's additive extraction), or what the schema
-  asks for that the system message shows (hindsight, cognee);
-- `tools`: one call a sentence of the tool that takes a memory (langmem through trustcall); one call in all where the request names
-  the function that must be called, since that is what such a request gets;
-- a schema, in `json_schema`, in a tool or in the system message: facts (hindsight), observations made of facts (hindsight), a graph
-  (cognee), and any other one is filled, texts with sentences, the rest with the smallest value that fits (graphiti);
+It takes the declarative sentences that the user says of himself in the new messages of the prompt, word for word,
+English and Japanese, and hands them over in the style that the request asks for:
+- `response_format` json_object: ``{"memory": [{"id", "text", "attributed_to"}]}`` (mem0's additive extraction), or what
+  the schema asks for that the system message shows (hindsight, cognee);
+- `tools`: one call a sentence of the tool that takes a memory (langmem through trustcall); one call in all where the
+  request names the function that must be called, since that is what such a request gets;
+- a schema, in `json_schema`, in a tool or in the system message: facts (hindsight), observations made of facts
+  (hindsight), a graph (cognee), and any other one is filled, texts with sentences, the rest with the smallest value
+  that fits (graphiti);
 - a plain prompt that speaks of JSON: ``{"facts": [...]}`` (hindsight); any other prompt: the sentences as lines.
 The same request gives the same bytes.
 """
@@ -46,7 +48,8 @@ _TALK = re.compile(
 
 
 def spoken(text: str) -> str:
-    """What the user says in a prompt: the text after its last "new messages" mark, without other speakers' lines. Pure."""
+    """What the user says in a prompt: the text after its last "new messages" mark, without other speakers' lines.
+    Pure."""
     marks = list(_NEW.finditer(text))
     if marks:
         text = text[marks[-1].end() :]
@@ -81,8 +84,8 @@ def _parsed(text: str) -> list[str] | None:
 
 
 def is_told(sentence: str) -> bool:
-    """Whether a sentence tells something of the speaker: first person in English; any statement in Japanese, which leaves the
-    subject out."""
+    """Whether a sentence tells something of the speaker: first person in English; any statement in Japanese, which
+    leaves the subject out."""
     if _QUESTION.search(sentence):
         return False
     if _JAPANESE.search(sentence):
@@ -91,8 +94,8 @@ def is_told(sentence: str) -> bool:
 
 
 def told(body: dict[str, Any]) -> list[str]:
-    """The sentences that the request's new messages tell, in order, each once, at most MOST. Raises ValueError for a request
-    without messages."""
+    """The sentences that the request's new messages tell, in order, each once, at most MOST. Raises ValueError for a
+    request without messages."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise ValueError("`messages` must be a list of messages that is not empty")
@@ -117,8 +120,8 @@ _TEXT = re.compile(r"fact|content|text|memory|summary|statement|what|observation
 
 
 def fill(schema: Any, found: Sequence[str], root: dict[str, Any] | None = None, name: str = "", depth: int = 0) -> Any:
-    """The smallest value that fits `schema`, with `found` where it asks for texts: an array of texts, or of objects that hold one,
-    gets one item a sentence. Raises ValueError where a reference leads nowhere. Pure."""
+    """The smallest value that fits `schema`, with `found` where it asks for texts: an array of texts, or of objects
+    that hold one, gets one item a sentence. Raises ValueError where a reference leads nowhere. Pure."""
     root = schema if root is None else root
     if not isinstance(schema, dict) or depth > 30:
         return None
@@ -211,7 +214,8 @@ _FACT_REST = re.compile(
 
 
 def _shown(body: dict[str, Any]) -> dict[str, Any] | None:
-    """The schema that a system message shows in its text; None where there is none. What a user says is not looked at."""
+    """The schema that a system message shows in its text; None where there is none. What a user says is not looked
+    at."""
     for message in body["messages"]:
         text = _content(message) if message.get("role") in ("system", "developer") else ""
         if mark := _SHOWN.search(text):
@@ -224,7 +228,8 @@ def _shown(body: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _facts(found: Sequence[str]) -> dict[str, Any]:
-    """Hindsight's facts: each sentence is one. It writes the speaker behind the text, so he is named in the sentence's language."""
+    """Hindsight's facts: each sentence is one. It writes the speaker behind the text, so he is named in the sentence's
+    language."""
     return {
         "facts": [
             {
@@ -244,8 +249,8 @@ def _facts(found: Sequence[str]) -> dict[str, Any]:
 
 
 def _observations(body: dict[str, Any]) -> dict[str, Any]:
-    """Hindsight's consolidation: each fact of the request becomes an observation of its own, in its own words. Nothing is merged,
-    changed or dropped: that would need somebody who understands."""
+    """Hindsight's consolidation: each fact of the request becomes an observation of its own, in its own words. Nothing
+    is merged, changed or dropped: that would need somebody who understands."""
     asked = "\n".join(_content(message) for message in body["messages"] if message.get("role") == "user")
     new = asked[asked.rfind("### New facts") :] if "### New facts" in asked else asked
     new = new.split("### Existing observations")[0]
@@ -344,8 +349,9 @@ def _mark(text: str, number: int = 0) -> str:
 
 
 def answer(body: dict[str, Any]) -> tuple[bytes, str]:
-    """The answer to a chat completions request: (body, content type); a server-sent stream where one is asked for. Raises
-    ValueError for a request that is none. Usage counts four characters as a token: nothing was read by a tokenizer."""
+    """The answer to a chat completions request: (body, content type); a server-sent stream where one is asked for.
+    Raises ValueError for a request that is none. Usage counts four characters as a token: nothing was read by a
+    tokenizer."""
     message, finish = _message(body, told(body))
     prompt, reply = len(_prompt(body)), len(json.dumps(message, ensure_ascii=False))
     usage = {"prompt_tokens": prompt // 4, "completion_tokens": reply // 4, "total_tokens": prompt // 4 + reply // 4}

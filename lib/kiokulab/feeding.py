@@ -32,8 +32,8 @@ def in_pairs(turns: Iterable[Turn]) -> list[tuple[Turn, Turn]]:
 def feed_units(
     folder: Path, params: Any, step: str, function: str, planned: list[dict], embedder: str | None
 ) -> units.Outcome:
-    """Run `function` on each planned unit, with the step's meter open where the system asks a model (each unit then gets
-    its "endpoint") and the embedder loaded once where several units use it in their own processes.
+    """Run `function` on each planned unit, with the step's meter open where the system asks a model (each unit then
+    gets its "endpoint") and the embedder loaded once where several units use it in their own processes.
 
     Raises what `units.run_units` and `metering.settle` raise; what was asked and paid is settled by then.
     """

@@ -1,4 +1,5 @@
-"""Reading and writing so that a cut never leaves half a file, and the same rows are the same bytes. Standard library only."""
+"""Reading and writing so that a cut never leaves half a file, and the same rows are the same bytes. Standard library
+only."""
 
 from __future__ import annotations
 

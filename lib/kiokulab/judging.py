@@ -3,23 +3,28 @@
 A judge reads the sentences of a store once and then says of every version of every fact: ``held``, ``partial``,
 ``absent`` or ``not_judged`` (with the reason), with the sentences that show it. The rule judge decides as follows.
 
-1. A sentence shows a *value part* of a version where it has one of the part's forms, or a typed value (values.find) that
+1. A sentence shows a *value part* of a version where it has one of the part's forms, or a typed value (values.find)
+  that
    can be the part's. "6" inside "6:30", "3" inside "13 km" show nothing. "Next Thursday" is the day it means on the
    day of the memory, where the store dates it (relative.py; of two usual readings, either).
-2. It is *about* the fact where it has an anchor word, or stands within three sentences after one that has (same memory),
-   or answers the question of the turn before that has one (a store that keeps turns), or has a value form as long as a clause,
-   or shows all parts and one of them is a name or phrase, or, with an embedder, is close enough to the ledger sentence
-   or to the check question once the values are masked. Similarity finds candidates only: it never tells versions apart.
-3. It is about *somebody else* where a relative, colleague, named person ... whom the fact does not know owns it (people.py);
-   each value has its own owner. Words of the same topic and other wordings are in synonyms.py, cues of point 4 in cues.py.
+2. It is *about* the fact where it has an anchor word, or stands within three sentences after one that has (same
+  memory),
+   or answers the question of the turn before that has one (a store that keeps turns), or has a value form as long as a
+   clause, or shows all parts and one of them is a name or phrase, or, with an embedder, is close enough to the ledger
+   sentence or to the check question once the values are masked. Similarity finds candidates only: it never tells
+   versions apart.
+3. It is about *somebody else* where a relative, colleague, named person ... whom the fact does not know owns it
+  (people.py);
+   each value has its own owner. Words of the same topic and other wordings are in synonyms.py, cues of point 4 in
+   cues.py.
 4. A part is *asserted*, *past* ("used to be", 以前は), *replaced* ("from 6 to 6:30") or *denied* ("no longer", "not 6",
-   ではない, and plans: "might move to"). Where a sentence gives the same part of an older and of a newer version, the older one is
-   replaced at most, whatever words it uses.
+   ではない, and plans: "might move to"). Where a sentence gives the same part of an older and of a newer version, the older
+   one is replaced at most, whatever words it uses.
 5. held: all parts asserted, in one sentence (how: verbatim, surface, translated, restated_forget) or in several
-   sentences about the fact (how: joint); so a change that names only what changed holds the new version where the rest is
-   still stored. partial, how "history": the parts that tell the version from the others can be read as a past state (a past
-   cue, or the old ledger sentence word for word). partial, how "replaced": they are only named as what was replaced.
-   partial, how "part": some of them are asserted. Else absent: a denial holds nothing.
+   sentences about the fact (how: joint); so a change that names only what changed holds the new version where the rest
+   is still stored. partial, how "history": the parts that tell the version from the others can be read as a past state
+   (a past cue, or the old ledger sentence word for word). partial, how "replaced": they are only named as what was
+   replaced. partial, how "part": some of them are asserted. Else absent: a denial holds nothing.
 
 What counts as *kept* in the headline follows the KiokuBench page: held, or partial with how "history";
 "replaced" is not: a change that names the old value to say that it is over has updated it.
@@ -205,7 +210,8 @@ class FormIndex:
 
 
 class AnchorIndex:
-    """Finds anchor words: Japanese ones anywhere, English ones at a word's start with any short ending (swim, swims, swimming)."""
+    """Finds anchor words: Japanese ones anywhere, English ones at a word's start with any short ending (swim, swims,
+    swimming)."""
 
     def __init__(self):
         self.words: dict[str, set[int]] = defaultdict(set)
@@ -324,8 +330,8 @@ class _Evidence:
 
 
 class RuleJudge:
-    """The judge without a model. `embedder` (kiokulab.embed, "use-denoise") only widens what counts as being about a fact;
-    without it sentences that share no word with the fact's anchors are missed more often."""
+    """The judge without a model. `embedder` (kiokulab.embed, "use-denoise") only widens what counts as being about a
+    fact; without it sentences that share no word with the fact's anchors are missed more often."""
 
     name = "rules"
     version = 3
@@ -466,7 +472,8 @@ class RuleReading:
 
     # reading
     def _read_memory(self, number: int, memory: StoredText, reach: dict[int, int]) -> dict[int, int]:
-        """`reach` is fact -> last sentence with its anchor (-1: the question that this turn answers). Returns it for the turn after."""
+        """`reach` is fact -> last sentence with its anchor (-1: the question that this turn answers). Returns it for
+        the turn after."""
         reach = dict(reach)
         # "their dog", and nobody named before
         somebody = bool(memory.sentences) and bool(THEIRS_START.match(normalise(memory.sentences[0][:40])))
@@ -672,8 +679,8 @@ class RuleReading:
         return not all(part in self.versions[v].parts for v in fact.versions) or len(fact.versions) == 1
 
     def _same_span(self, text: str, p: int, parts: list[int], hits: dict, order: dict) -> bool:
-        """Whether the newer version's value is the very same characters (then nothing was replaced). The words of a clause that
-        stands for the newer one are not: "the lad who has my Fiesta now"."""
+        """Whether the newer version's value is the very same characters (then nothing was replaced). The words of a
+        clause that stands for the newer one are not: "the lad who has my Fiesta now"."""
         newer = [q for q in parts if self.parts[q].column == self.parts[p].column and order[q] > order[p]]
         return all(
             any(s < e2 and s2 < e and not _is_clause(text[s2:e2]) for s2, e2 in hits[q])
@@ -682,8 +689,8 @@ class RuleReading:
         )
 
     def _role(self, text: str, span: tuple[int, int], part: _Part, older: bool, old: bool, newer: bool) -> str:
-        """Role of one value hit. `older`: the sentence also has the part's newer value; `old`: the version is not the last;
-        `newer`: the sentence also has an older value, which is then what a past cue is about."""
+        """Role of one value hit. `older`: the sentence also has the part's newer value; `old`: the version is not the
+        last; `newer`: the sentence also has an older value, which is then what a past cue is about."""
         start, end = span
         before, after = text[max(0, start - 90) : start], text[end : end + 80]
         clause = re.split(r"[;()。]| but |,? so (?=i\b|it\b|we\b|they\b|now\b|my\b|the\b)|、(?=今|いま|現在)", before)[
@@ -877,7 +884,8 @@ class RuleReading:
 
 
 def _is_clause(form: str) -> bool:
-    """Whether a form is so long that it says what it is about: five words, or nine Japanese characters with some grammar in them."""
+    """Whether a form is so long that it says what it is about: five words, or nine Japanese characters with some
+    grammar in them."""
     return form.count(" ") >= 4 or len(form) >= 9 and len(re.findall("[\u3041-\u309f]", form)) >= 3
 
 
@@ -891,8 +899,8 @@ def _mask(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 
 def make_judge(name: str, embedder: Any = None) -> Judge:
-    """The judge called `name` that needs no model: "rules". Raises InputError for other names; judges that ask models belong to
-    their track, which has the prompts."""
+    """The judge called `name` that needs no model: "rules". Raises InputError for other names; judges that ask models
+    belong to their track, which has the prompts."""
     if name == "rules":
         return RuleJudge(embedder)
     raise InputError(
@@ -903,16 +911,18 @@ def make_judge(name: str, embedder: Any = None) -> Judge:
 # --- the judge's own measure ------------------------------------------------------------------------------------
 
 
-# files of the labelled set: sentences that writers made up, and texts that real systems stored from edition v1, with rewordings
+# files of the labelled set: sentences that writers made up, and texts that real systems stored from edition v1, with
+# rewordings
 SETS = ("en", "ja", "v1-en", "v1-ja")
 
 
 def measure(judge: Judge, folder: str | Path, half: str = "scored", sets: Sequence[str] = SETS) -> dict[str, dict]:
     """Agreement of `judge` with the labelled set in `folder` (`<set>.jsonl`), over one half ("dev" or "scored").
 
-    Returns set -> {'n', 'not_judged', 'accuracy', 'kappa' (Cohen, over the three verdicts), 'missed_holds' and 'false_holds'
-    {'k', 'n', 'rate'}, 'by_kind' {kind: {'n', 'right', 'missed_holds', 'false_holds'}}}. A missed hold is a pair labelled held that
-    the judge does not find held; a false hold is the opposite. Sets without a file are left out; none is mixed into another. InputError for a bad row.
+    Returns set -> {'n', 'not_judged', 'accuracy', 'kappa' (Cohen, over the three verdicts), 'missed_holds' and
+    'false_holds' {'k', 'n', 'rate'}, 'by_kind' {kind: {'n', 'right', 'missed_holds', 'false_holds'}}}. A missed hold is
+    a pair labelled held that the judge does not find held; a false hold is the opposite. Sets without a file are left
+    out; none is mixed into another. InputError for a bad row.
     """
     from kiokulab.files import iterate_jsonl
 

@@ -1,8 +1,8 @@
 """Kernels for the runner: started before they are needed, in this Python, and gone when the runner is gone.
 
-A fresh kernel costs about 0.6 s and pandas with statsmodels and seaborn about 2 s more; four notebooks would pay that four
-times in a row. So the next kernels start, with their imports, while a step is running. Every step still gets a kernel of
-its own that has run nothing.
+A fresh kernel costs about 0.6 s and pandas with statsmodels and seaborn about 2 s more; four notebooks would pay that
+four times in a row. So the next kernels start, with their imports, while a step is running. Every step still gets a
+kernel of its own that has run nothing.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ sys.exit(KernelApp.launch_instance())
 
 
 class Kernel(AsyncKernelManager):
-    """A kernel of the running interpreter, whatever kernels are installed, over Unix sockets where there are any: no port
-    can be taken by another run."""
+    """A kernel of the running interpreter, whatever kernels are installed, over Unix sockets where there are any: no
+    port can be taken by another run."""
 
     def __init__(self, folder: Path, modules: tuple[str, ...]):
         place = {"transport": "ipc", "ip": str(folder / "s")} if os.name == "posix" else {}
@@ -58,7 +58,8 @@ class Kernel(AsyncKernelManager):
         self.progress = folder / "progress.log"
 
     def client(self, **options: Any) -> Any:
-        """As in AsyncKernelManager; nothing that the kernel printed is dropped at this end either while the runner is busy."""
+        """As in AsyncKernelManager; nothing that the kernel printed is dropped at this end either while the runner is
+        busy."""
         client = super().client(**options)
         client.context.rcvhwm = 0
         return client

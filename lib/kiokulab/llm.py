@@ -1,9 +1,10 @@
 """The kit's own model calls: a question and a schema go in, a checked object or a typed failure comes out.
 
-Calls go to the meter alone, which holds the key, retries what broke on the wire and keeps the record (meter.py). Here only the
-words are read, and strictly: the reply is one JSON object that fits the schema, bare or as one code fence and nothing beside it.
-What is anything else is asked for once more, with the fault named; then it is a `Failure`, which its callers make "not judged".
-"INCORRECT" is no JSON, "false" is no boolean, two objects are no object, and null is nothing.
+Calls go to the meter alone, which holds the key, retries what broke on the wire and keeps the record (meter.py). Here
+only the words are read, and strictly: the reply is one JSON object that fits the schema, bare or as one code fence and
+nothing beside it. What is anything else is asked for once more, with the fault named; then it is a `Failure`, which its
+callers make "not judged". "INCORRECT" is no JSON, "false" is no boolean, two objects are no object, and null is
+nothing.
 """
 
 from __future__ import annotations
@@ -109,9 +110,10 @@ class Model:
     def ask(
         self, role: str, messages: Sequence[dict[str, str]], schema: type[T], check: Callable[[T], None] | None = None
     ) -> T:
-        """The reply as an object of `schema` with which `check` is content (it raises ValueError, worded for the model, where
-        it is not). Raises Failure, or, where the run is at its end for other reasons, the kit's own
-        error: BudgetReached, UpstreamDown, VerificationFailed (a replay that differs), InputError (key or model refused)."""
+        """The reply as an object of `schema` with which `check` is content (it raises ValueError, worded for the model,
+        where it is not). Raises Failure, or, where the run is at its end for other reasons, the kit's own
+        error: BudgetReached, UpstreamDown, VerificationFailed (a replay that differs), InputError (key or model
+        refused)."""
         asked = list(messages)
         for last in (False, True):
             text, failure = "", None
@@ -218,6 +220,7 @@ def typed(error: Any, model: str) -> Exception:
 
 
 def fenced(name: str, text: str) -> str:
-    """`text` as data in a prompt: between marks that it cannot contain, because its own angle marks are written as entities."""
+    """`text` as data in a prompt: between marks that it cannot contain, because its own angle marks are written as
+    entities."""
     safe = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return f"<{name}>\n{safe}\n</{name}>"

@@ -42,7 +42,8 @@ class Client:
         raise NotImplementedError
 
     def ask(self, method: str, params: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        """One request; gives its result. Raises Refused for an error that the server answers, Lost for everything else."""
+        """One request; gives its result. Raises Refused for an error that the server answers, Lost for everything
+        else."""
         self._number += 1
         answer = self._exchange(
             {"jsonrpc": "2.0", "id": self._number, "method": method, "params": dict(params)}, timeout

@@ -1,30 +1,34 @@
-"""The loopback endpoint through which every model call of a run goes: it counts, records, caps, retries and replays them.
+"""The loopback endpoint through which every model call of a run goes: it counts, records, caps, retries and replays
+them.
 
 OpenAI-compatible, on 127.0.0.1 and a free port, under ``/m/<token>/<run>/<unit>/<role>/v1``. The token is random for
 each meter and a foreign Host header is refused, so that neither another program nor a web page can use it. The labels
 in the path say who asked, so no system has to be changed to be counted.
 
-Two ways to have one. `serve_embeddings` is a thread of this process, for systems that need vectors and no language model.
-`session` opens a run at a meter process (``python -m kiokulab.meter``): the only process that holds the key, which it takes
-from its environment. The runner starts one for a command; where it did not, `session` starts one of its own.
+Two ways to have one. `serve_embeddings` is a thread of this process, for systems that need vectors and no language
+model. `session` opens a run at a meter process (``python -m kiokulab.meter``): the only process that holds the key,
+which it takes from its environment. The runner starts one for a command; where it did not, `session` starts one of its
+own.
 
 A run at the meter has one of three modes:
-- live: calls go to the endpoint of the run. 408, 409, 425, 429, 5xx, broken connections, time-outs and answers that are not
-  whole are tried again, Retry-After is honoured, `attempts` are the bound. What was answered before (same unit, role and
-  content) is answered from the record: nothing is paid twice. So is, where the run judges another one again, what that one was answered.
+- live: calls go to the endpoint of the run. 408, 409, 425, 429, 5xx, broken connections, time-outs and answers that are
+  not whole are tried again, Retry-After is honoured, `attempts` are the bound. What was answered before (same unit,
+  role and content) is answered from the record: nothing is paid twice. So is, where the run judges another one again,
+  what that one was answered.
 - replay: only from the record; a request that is not there is refused with a diff against the nearest one that is.
 - embedded: the built-in `extractive` model answers (extractive.py): plumbing, never a result.
 
 A budget in dollars stops a run: a call that might go over it waits until no other is under way, and when it is used up
-every further call is answered 402 `budget`. A call counts with what was billed; where the endpoint did not say, with its list
-price; where there is none, with the dearest call of the run. So a run ends within one call of its cap.
+every further call is answered 402 `budget`. A call counts with what was billed; where the endpoint did not say, with
+its list price; where there is none, with the dearest call of the run. So a run ends within one call of its cap.
 
-An endpoint that is gone must not be asked a thousand times in vain: when several calls after one another found nobody there, in spite
-of all their attempts, calls are answered 503 `upstream_down` at once for a while; then one is let through to see. The status of the
-run says so from then on (`down`) and names the units whose calls were lost, so that nothing is made of them (metering.settle).
+An endpoint that is gone must not be asked a thousand times in vain: when several calls after one another found nobody
+there, in spite of all their attempts, calls are answered 503 `upstream_down` at once for a while; then one is let
+through to see. The status of the run says so from then on (`down`) and names the units whose calls were lost, so that
+nothing is made of them (metering.settle).
 
-Answers are given away whole, streams too: a stream that breaks can then be asked for again, and what was given is recorded.
-Time to the first byte is therefore in the record and not seen by who asked.
+Answers are given away whole, streams too: a stream that breaks can then be asked for again, and what was given is
+recorded. Time to the first byte is therefore in the record and not seen by who asked.
 """
 
 from __future__ import annotations
@@ -113,8 +117,8 @@ def _host_is_ours(header: str) -> bool:
 
 
 def host_of(url: str) -> str:
-    """Host of an endpoint, with its port where it is given. Raises InputError for an address that is none, or that is plain
-    http beyond this machine."""
+    """Host of an endpoint, with its port where it is given. Raises InputError for an address that is none, or that is
+    plain http beyond this machine."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
         raise InputError(
@@ -196,7 +200,8 @@ def events_of(data: bytes) -> tuple[list[dict], bool]:
 def read_answer(data: bytes, content_type: str) -> tuple[bytes, dict[str, Any]]:
     """(body to give away, what it says: model, provider, id, finish, usage, error). Raises NotWhole.
 
-    A body that was delivered twice in one answer is taken once. Usage is taken from the last event that has it, not summed.
+    A body that was delivered twice in one answer is taken once. Usage is taken from the last event that has it, not
+    summed.
     """
     if "event-stream" in content_type:
         events, ended = events_of(data)
@@ -247,7 +252,8 @@ def _text(value: Any) -> str | None:
 
 
 def usage_columns(usage: dict | None) -> dict[str, Any]:
-    """Columns of the record from a usage object of chat completions, responses or embeddings; what is missing is None."""
+    """Columns of the record from a usage object of chat completions, responses or embeddings; what is missing is
+    None."""
     if usage is None:
         return {}
 
@@ -277,7 +283,8 @@ class Opening:
 
     record : path of its calls.sqlite. mode : see the module. upstream : the endpoint's base URL (live).
     models : names that may be asked; empty = none (embedded: `extractive` alone).
-    earlier : record of the run that this one judges again, "" = none. What it was asked too is answered from there, and counts as nothing.
+    earlier : record of the run that this one judges again, "" = none. What it was asked too is answered from there, and
+        counts as nothing.
     budget : dollars that the run may cost, None = no cap; spent : what its other steps cost already.
     embedder : the kit's own embedder that serves /embeddings; "" = they go upstream and are recorded.
     reasoning : role -> effort that is forced into its requests. concurrency : calls under way at once.
@@ -342,8 +349,8 @@ class MeteredRun:
         self._trust: Any = None
 
     def _client(self) -> Any:
-        """A client with one connection. One for each call under way: what httpx's pool does for a call grows with the square of
-        its connections, and with 32 of them that was most of the time that the meter took."""
+        """A client with one connection. One for each call under way: what httpx's pool does for a call grows with the
+        square of its connections, and with 32 of them that was most of the time that the meter took."""
         if self._free:
             return self._free.pop()
         import httpx
@@ -548,7 +555,8 @@ class MeteredRun:
         raise Refused(402, "budget", f"not run: budget: {why}")
 
     def _refuse_while_down(self, call: record.Call) -> None:
-        """Raise Refused while the upstream is given up. After that time one call is let through, the others wait for what it finds."""
+        """Raise Refused while the upstream is given up. After that time one call is let through, the others wait for
+        what it finds."""
         now = time.monotonic()
         if self._unreached < DOWN_AFTER:
             return
@@ -626,7 +634,8 @@ class MeteredRun:
         raise AssertionError("not reached")
 
     def _count(self, row: record.Call, listed: Decimal | None) -> None:
-        """Take an attempt into the budget: billed, else list price, else, where there was an answer, the dearest so far."""
+        """Take an attempt into the budget: billed, else list price, else, where there was an answer, the dearest so
+        far."""
         paid = record.money(row.cost)
         if paid is None:
             paid = listed
@@ -649,7 +658,8 @@ class MeteredRun:
             await asyncio.sleep(turn - now)
 
     async def _attempt(self, path: str, data: bytes, client: Any) -> tuple:
-        """(status, body, content type, what it says, why it is no good answer or None, seconds to wait or None, seconds, to the first byte)."""
+        """(status, body, content type, what it says, why it is no good answer or None, seconds to wait or None,
+        seconds, to the first byte)."""
         import httpx
 
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
@@ -717,7 +727,8 @@ class MeteredRun:
 
 
 def retry_after(header: str | None) -> float | None:
-    """Seconds that a Retry-After header asks for (seconds, or an HTTP date); None where it asks for nothing readable."""
+    """Seconds that a Retry-After header asks for (seconds, or an HTTP date); None where it asks for nothing
+    readable."""
     if not header:
         return None
     try:
@@ -740,7 +751,8 @@ def _error(message: str, kind: str, code: Any) -> bytes:
 
 
 def _texts_of(body: Any) -> list[str]:
-    """The texts of an embeddings request; lists of tokens are taken as cl100k. Raises ValueError, worded for whoever wrote the client."""
+    """The texts of an embeddings request; lists of tokens are taken as cl100k. Raises ValueError, worded for whoever
+    wrote the client."""
     if not isinstance(body, dict):
         raise ValueError("the body must be a JSON object")
     given = body.get("input")
@@ -928,8 +940,8 @@ def application(meter: Meter) -> Any:
 
 @contextlib.contextmanager
 def serve_embeddings(embedder: Any, run: str = "run", model: bool = False) -> Iterator[Meter]:
-    """Serve `embedder` (name, dim, encode(list[str]) → (n, dim)) until the block is left; yields the `Meter`. With `model`, the
-    built-in model answers too, and what it was asked is not kept.
+    """Serve `embedder` (name, dim, encode(list[str]) → (n, dim)) until the block is left; yields the `Meter`. With
+    `model`, the built-in model answers too, and what it was asked is not kept.
 
     It runs in a thread with a loop of its own and may be asked by several units at once; texts are embedded one
     request at a time.
@@ -951,7 +963,8 @@ def serve_embeddings(embedder: Any, run: str = "run", model: bool = False) -> It
 
 
 def keys_for(hosts: list[str]) -> dict[str, str | None]:
-    """Host -> key, from this process's environment; the keys are then taken out of it, so that no child inherits them."""
+    """Host -> key, from this process's environment; the keys are then taken out of it, so that no child inherits
+    them."""
     found = {host: os.environ.get(ANY_KEY) or os.environ.get(KEYS.get(host, ""), "") or None for host in hosts}
     for name in (ANY_KEY, *KEYS.values()):
         os.environ.pop(name, None)
@@ -974,7 +987,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def process(hosts: list[str], environment: dict[str, str] | None = None) -> Iterator[str]:
-    """A meter process that may ask `hosts`, with the keys of `environment` (default: this process's); yields its base URL."""
+    """A meter process that may ask `hosts`, with the keys of `environment` (default: this process's); yields its base
+    URL."""
     command = [sys.executable, "-P", "-m", "kiokulab.meter", "--hosts", ",".join(hosts)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:
         try:
@@ -1009,7 +1023,8 @@ class Session:
 
 @contextlib.contextmanager
 def session(opening: Opening) -> Iterator[Session]:
-    """Open a run at the command's meter ($KIOKULAB_METER), or at one that is started for it. `last` is its status at the end.
+    """Open a run at the command's meter ($KIOKULAB_METER), or at one that is started for it. `last` is its status at
+    the end.
 
     Raises InputError where the meter refuses it: a host that may not be asked, a record that cannot be read.
     """

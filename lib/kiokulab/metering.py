@@ -1,8 +1,9 @@
 """Which model calls a step of a run makes, and the meter opened for them.
 
-The record of a step lies in `units/<step>/calls.sqlite` while it is worked on: that is where a stopped step goes on, and an answer
-that is in it is never asked for again. When the step is done its rows are written in order to the top of the run folder:
-`calls.sqlite` for 2-ingest (what memory systems asked), `judge-calls.sqlite` for 3-judge (what the kit asked).
+The record of a step lies in `units/<step>/calls.sqlite` while it is worked on: that is where a stopped step goes on,
+and an answer that is in it is never asked for again. When the step is done its rows are written in order to the top of
+the run folder: `calls.sqlite` for 2-ingest (what memory systems asked), `judge-calls.sqlite` for 3-judge (what the kit
+asked).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ REPLAY = "KIOKULAB_REPLAY"  # environment: folder of the run whose recorded call
 
 
 def models_named(text: str) -> list[str]:
-    """The models in a judge, answerer or grader: "llm:<model>" names one, "panel:[a, b, c]" several, anything else none."""
+    """The models in a judge, answerer or grader: "llm:<model>" names one, "panel:[a, b, c]" several, anything else
+    none."""
     if text.startswith("llm:"):
         return [text.removeprefix("llm:").strip()]
     if text.startswith("panel:"):
@@ -37,7 +39,8 @@ def models_named(text: str) -> list[str]:
 
 
 def _hook(params: Any, name: str) -> Any:
-    """What the parameters' track says for itself: `models_of(step, params)`, `system_model(params)`, REASONING; None where it does not."""
+    """What the parameters' track says for itself: `models_of(step, params)`, `system_model(params)`, REASONING; None
+    where it does not."""
     from kiokulab.params import track_module
 
     return getattr(track_module(getattr(params, "track", "kioku")), name, None)
@@ -78,7 +81,8 @@ def needs_budget(params: Any) -> bool:
 
 
 def check_key(endpoint: str) -> None:
-    """Raise InputError where this process's environment has no key for `endpoint`. An endpoint on this machine may need none."""
+    """Raise InputError where this process's environment has no key for `endpoint`. An endpoint on this machine may need
+    none."""
     host = meter.host_of(endpoint)
     names = [name for name in (meter.KEYS.get(host), meter.ANY_KEY) if name]
     if not any(os.environ.get(name) for name in names) and host.rpartition(":")[0] not in ("127.0.0.1", "localhost"):
@@ -90,7 +94,8 @@ def check_key(endpoint: str) -> None:
 
 
 def is_plumbing(params: Any) -> bool:
-    """Whether the run's system was fed by the built-in model: then its figures show that the parts fit, and are no result."""
+    """Whether the run's system was fed by the built-in model: then its figures show that the parts fit, and are no
+    result."""
     return concerns(params) and system_model(params) == EXTRACTIVE
 
 
@@ -161,7 +166,8 @@ def opening(folder: str | os.PathLike, params: Any, step: str) -> meter.Opening 
 
 
 def _earlier(folder: Path, step: str) -> str:
-    """Record of the same step in the run that this one judges again: who reads the same is not asked again. "" where there is none."""
+    """Record of the same step in the run that this one judges again: who reads the same is not asked again. "" where
+    there is none."""
     from kiokulab import receipts
 
     proof = receipts.read_proof(folder, "2-ingest") if step == "3-judge" else None
@@ -173,8 +179,8 @@ def _earlier(folder: Path, step: str) -> str:
 
 @contextmanager
 def step_session(folder: str | os.PathLike, params: Any, step: str) -> Iterator[meter.Session | None]:
-    """The meter for a step, None where it asks no model. At a good end the step's record is put in order at the top of the run
-    folder; one that ends by an exception keeps its record as the point from which it goes on."""
+    """The meter for a step, None where it asks no model. At a good end the step's record is put in order at the top of
+    the run folder; one that ends by an exception keeps its record as the point from which it goes on."""
     folder, opened = Path(folder), opening(folder, params, step)
     if opened is None:
         yield None
@@ -199,11 +205,12 @@ def settle(
     planned: Sequence[dict] = (),
     place: str | os.PathLike | None = None,
 ) -> None:
-    """After a fan-out: raise BudgetReached with what was not run where the budget stopped a call, UpstreamDown where the endpoint
-    was gone, and VerificationFailed with the difference where a replay asked what is not recorded. Whatever the units made of
-    it, such a step is not done.
+    """After a fan-out: raise BudgetReached with what was not run where the budget stopped a call, UpstreamDown where
+    the endpoint was gone, and VerificationFailed with the difference where a replay asked what is not recorded.
+    Whatever the units made of it, such a step is not done.
 
-    place : folder of the units' results. Those of units whose calls found nobody there are taken away: they would be kept as they are.
+    place : folder of the units' results. Those of units whose calls found nobody there are taken away: they would be
+        kept as they are.
     """
     if session is None:
         return
@@ -238,7 +245,8 @@ def without_result(outcome: Any, planned: Sequence[dict]) -> str:
 
 
 def cost_of(folder: str | os.PathLike) -> dict[str, Any]:
-    """Receipt fields from a run's records: calls, attempts, billed_usd, list_usd (text; None where unknown), tokens, models, note."""
+    """Receipt fields from a run's records: calls, attempts, billed_usd, list_usd (text; None where unknown), tokens,
+    models, note."""
     folder = Path(folder)
     total = calls.totals(
         [

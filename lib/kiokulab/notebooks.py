@@ -89,8 +89,9 @@ def execute(
     cwd: str | Path | None = None,
 ) -> dict:
     """Run the notebook `source` in a kernel of its own, write the executed copy to `target` and return it. Values of
-    `parameters` are put after the cell tagged `parameters`; with `shown` false no cell of them stays in the copy, so that the
-    same content is the same bytes wherever it lies. Raises KiokuLabError naming the cell that failed; the copy is then there."""
+    `parameters` are put after the cell tagged `parameters`; with `shown` false no cell of them stays in the copy, so
+    that the same content is the same bytes wherever it lies. Raises KiokuLabError naming the cell that failed; the copy
+    is then there."""
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
@@ -147,8 +148,8 @@ def execute(
 
 
 def to_html(notebook: Mapping[str, Any]) -> str:
-    """The cells of an executed notebook as HTML that cannot act: markdown rendered, code coloured by class, outputs cleaned to
-    a list of harmless tags (whoever wrote them), pictures as data with their alt texts."""
+    """The cells of an executed notebook as HTML that cannot act: markdown rendered, code coloured by class, outputs
+    cleaned to a list of harmless tags (whoever wrote them), pictures as data with their alt texts."""
     return "\n".join(_cell(cell) for cell in notebook["cells"])
 
 
@@ -203,7 +204,8 @@ def _coloured(source: str) -> str:
 
 
 def clean(html: str) -> str:
-    """HTML with harmless tags, attributes and styles alone; a picture only as data, a link only inside the site or to https."""
+    """HTML with harmless tags, attributes and styles alone; a picture only as data, a link only inside the site or to
+    https."""
     import bleach
     from bleach.css_sanitizer import CSSSanitizer
 

@@ -18,8 +18,8 @@ LONGEST = 600  # characters of a stored text that a report shows
 
 
 def plain(text: Any, longest: int = LONGEST) -> str:
-    """`text` as a line that cannot act: control characters as their pictures (␀), direction marks and lone surrogates as
-    ⟨U+202E⟩, and a cut with a note of the whole length. It is not yet escaped for HTML."""
+    """`text` as a line that cannot act: control characters as their pictures (␀), direction marks and lone surrogates
+    as ⟨U+202E⟩, and a cut with a note of the whole length. It is not yet escaped for HTML."""
     text = "" if text is None else str(text)
     cut = text[:longest]
     # lines stay lines; everything else that would be invisible, or turn the text around, is shown
@@ -48,8 +48,9 @@ def css() -> str:
 
 
 def font_css(text: str) -> str:
-    """A style that brings the Japanese characters of `text` along (IPAex Gothic, cut to them, as WOFF in a data URI), so that
-    a page shows Japanese as Japanese also where no Japanese font is installed. Empty where there are none; same text, same bytes.
+    """A style that brings the Japanese characters of `text` along (IPAex Gothic, cut to them, as WOFF in a data URI),
+    so that a page shows Japanese as Japanese also where no Japanese font is installed. Empty where there are none; same
+    text, same bytes.
     """
     wanted = "".join(
         sorted({c for c in text if "\u3000" <= c <= "\u30ff" or "\u3400" <= c <= "\u9fff" or "\uff00" <= c <= "\uffef"})
@@ -138,5 +139,6 @@ def document(title: str, sections: Sequence[tuple[str, str]]) -> str:
 
 
 def with_font(html: str) -> str:
-    """A rendered page with the Japanese characters it shows brought along, at the mark that its template has for them."""
+    """A rendered page with the Japanese characters it shows brought along, at the mark that its template has for
+    them."""
     return html.replace("/* font */", font_css(html), 1)

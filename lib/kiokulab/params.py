@@ -1,7 +1,7 @@
 """Parameters: one flat set that the four notebooks of a track share, where they come from, and where a run lies.
 
-A parameter either decides the result, and then it is part of the run's identity, or it does not (`UNDECIDING`), and then
-the same run is found again whatever its value. No secret is ever a parameter: notebooks print parameters.
+A parameter either decides the result, and then it is part of the run's identity, or it does not (`UNDECIDING`), and
+then the same run is found again whatever its value. No secret is ever a parameter: notebooks print parameters.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Params(BaseModel):
 
     @classmethod
     def checked(cls, values: Mapping[str, Any], where: Mapping[str, str] | None = None) -> "Params":
-        """`values` as a parameter set. `where` maps a name to the place (file:line, option) that a message shall name."""
+        """`values` as a parameter set. `where` maps a name to the place (file:line, option) that a message shall
+        name."""
         where = where or {}
         for name in values:
             if name not in cls.model_fields:

@@ -1,10 +1,10 @@
 """Whose is it? Finds out whether a sentence is about somebody whom a fact does not know, in English and Japanese.
 
 Persons are nouns of kin, company and trade, people named by where they live ("the family upstairs", 隣の部屋の人), and names:
-a capitalised word that owns something or does something, a Japanese name before は, が, も or の. The rule of both languages is
-the grammar of the subject: a sentence whose subject is somebody else is about them, unless the user takes part in the
-same clause ("my friend gave me", 兄が勧めてくれた), owns what is said before the value ("my mother bakes for my birthday"), or
-becomes the topic before the value (妻は6時、私は7時).
+a capitalised word that owns something or does something, a Japanese name before は, が, も or の. The rule of both
+languages is the grammar of the subject: a sentence whose subject is somebody else is about them, unless the user takes
+part in the same clause ("my friend gave me", 兄が勧めてくれた), owns what is said before the value ("my mother bakes for my
+birthday"), or becomes the topic before the value (妻は6時、私は7時).
 
 Bias: an unknown name counts as somebody else, so a store that names the user and a caller that does not say so
 (`user`) lose that sentence. Lists of given and family names are short; rare names at a sentence's start are found by
@@ -316,8 +316,9 @@ def somebody_else(
     user: set[str],
     at: int | None = None,
 ) -> bool:
-    """Whether the sentence, at the value that begins at `at` (the first of `spans` unless said), is about a person who is not `known`. `text` is normalised, `raw` is not; `spans` are value
-    hits: a person named inside a value ("Aunt Mary's Cafe") is part of the value; `user` are the user's names."""
+    """Whether the sentence, at the value that begins at `at` (the first of `spans` unless said), is about a person who
+    is not `known`. `text` is normalised, `raw` is not; `spans` are value hits: a person named inside a value ("Aunt
+    Mary's Cafe") is part of the value; `user` are the user's names."""
     if len(text) > 2_000:
         text, raw = text[:2_000], raw[:2_000]
     if _NOT_MINE.search(text):
@@ -399,7 +400,8 @@ def _english(
                 owners.append((start, end))
     if not found:
         return False
-    # "my brother's birthday is on July 12 and mine on October 2": only persons of the value's own clause count where that clause is the user's
+    # "my brother's birthday is on July 12 and mine on October 2": only persons of the value's own clause count where
+    # that clause is the user's
     if value is not None:
         here, stop = next(((a, b) for a, b in _clauses(text) if a <= value < b), (0, len(text)))
         clause = "".join(marked)[here:stop]
@@ -455,7 +457,8 @@ def _clauses(text: str) -> list[tuple[int, int]]:
 
 
 def _serves(phrase: str, concept: str, own: bool, text: str, start: int, end: int, anchors: Sequence[str]) -> bool:
-    """Whether a person is there for the user in what the fact is about: "my guitar teacher", "the cleaner comes on Monday"."""
+    """Whether a person is there for the user in what the fact is about: "my guitar teacher", "the cleaner comes on
+    Monday"."""
     if own or re.search(r"\b(?:of|by|belongs to|owned by) $", text[:start]):
         return False
     if any(re.search(rf"(?<![a-z]){re.escape(anchor)}", phrase) for anchor in anchors if len(anchor) > 2):

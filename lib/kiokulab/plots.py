@@ -99,7 +99,8 @@ def _glyphs() -> frozenset[int]:
 def index_bars(systems: Sequence[Mapping[str, Any]], *, floor: float = 0.01, note: str = "") -> bytes:
     """Index of each system with its 95 % interval, and its four pillars beside it.
 
-    systems : {'label', 'index': {'value','low','high','empty_store'}, 'pillars': {...}} in the order to draw (top first);
+    systems : {'label', 'index': {'value','low','high','empty_store'}, 'pillars': {...}} in the order to draw (top
+        first);
     a value of None is drawn as 'n/a'. 'grey': True draws a reference (an anchor) in grey.
     """
     plt = _pyplot()

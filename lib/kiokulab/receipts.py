@@ -1,7 +1,7 @@
 """What a run leaves, and how it is checked again.
 
-Each step ends with a proof, `steps/<step>.json`: the digests of what it read and wrote, and the digest of the proof before
-it. `receipt.json` sums them up; the executed notebooks carry a stamp of it. `verify` recomputes all of it.
+Each step ends with a proof, `steps/<step>.json`: the digests of what it read and wrote, and the digest of the proof
+before it. `receipt.json` sums them up; the executed notebooks carry a stamp of it. `verify` recomputes all of it.
 """
 
 from __future__ import annotations
@@ -274,7 +274,8 @@ def begin(name: str, params: Params) -> Step:
 
 
 def _clear(folder: Path, steps: tuple[str, ...], name: str) -> None:
-    """Take away what step `name` and the later ones left, units and logs excepted: those are where a stopped run goes on."""
+    """Take away what step `name` and the later ones left, units and logs excepted: those are where a stopped run goes
+    on."""
     kept = {path for earlier in steps[: steps.index(name)] for path in read_proof(folder, earlier).outputs}
     gone = [path for path in _all_files(folder) if path.split("/")[0] in WRITTEN and path not in kept]
     for later in steps[steps.index(name) :]:
@@ -287,8 +288,8 @@ def _clear(folder: Path, steps: tuple[str, ...], name: str) -> None:
 
 
 def _watch(step: Step) -> None:
-    """Note what goes wrong beside the cells and would leave no trace in a notebook's verdict: an exception in a thread or a
-    task that nobody awaits, a shell line that fails."""
+    """Note what goes wrong beside the cells and would leave no trace in a notebook's verdict: an exception in a thread
+    or a task that nobody awaits, a shell line that fails."""
     before = threading.excepthook
 
     def in_thread(hook: Any) -> None:
@@ -371,7 +372,8 @@ def finish(step: Step) -> None:
 
 
 def read_proof(folder: Path, step: str) -> StepProof | None:
-    """A step's proof; None where there is none. A proof that cannot be read counts as none: the step is then done again."""
+    """A step's proof; None where there is none. A proof that cannot be read counts as none: the step is then done
+    again."""
     try:
         return StepProof.model_validate_json((Path(folder) / "steps" / f"{step}.json").read_bytes())
     except (OSError, ValidationError, ValueError):
@@ -511,8 +513,8 @@ def _stamp_of(run: str, step: str, proof: str, previous: str | None, notebook: s
 
 
 def verify(folder: str | os.PathLike) -> Receipt:
-    """Check a run again from its files alone. Returns its receipt; raises VerificationFailed naming each place that differs
-    (file, line or cell), and InputError where the folder holds no run."""
+    """Check a run again from its files alone. Returns its receipt; raises VerificationFailed naming each place that
+    differs (file, line or cell), and InputError where the folder holds no run."""
     folder = Path(folder)
     if not (folder / RECEIPT).is_file():
         raise InputError(
@@ -769,8 +771,8 @@ def _all_files(folder: Path) -> list[str]:
 
 
 def _files(folder: Path, steps: tuple[str, ...], step: str) -> list[str]:
-    """Files that `step` can have written: all but the receipt, the proofs, the executed notebooks, the lock, and the units
-    and logs of other steps."""
+    """Files that `step` can have written: all but the receipt, the proofs, the executed notebooks, the lock, and the
+    units and logs of other steps."""
     ours = {RECEIPT, SIGNATURE, LOCK, *(f"{name}.ipynb" for name in steps)}
     others = tuple(
         f"{kind}/{name}{end}" for kind in ("units", "logs") for name in steps if name != step for end in ("/", ".")

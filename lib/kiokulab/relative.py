@@ -84,8 +84,8 @@ _WEEK_JA = {"今週": 0, "来週": 1, "再来週": 2, "先週": -1, "先々週":
 
 
 def resolve(words: str, said_on: date) -> set[str]:
-    """All dates ('2025-03-13'), months ('2025-03') or years ('2025') that `words` can mean when said on that day; empty where
-    the words are not understood."""
+    """All dates ('2025-03-13'), months ('2025-03') or years ('2025') that `words` can mean when said on that day; empty
+    where the words are not understood."""
     text = re.sub(r"^(?:on|by|until|from|since|for|before|at) ", "", normalise(words))
     if text in _PLAIN:
         return {_day(said_on, _PLAIN[text])}
@@ -100,8 +100,8 @@ def resolve(words: str, said_on: date) -> set[str]:
     return set()
 
 
-# Words of a text that name a day by the day they are said on. A weekday alone is left out: "on Fridays" and 金曜 are habits far
-# more often; so are spans ("in May"), whose months and years are no days.
+# Words of a text that name a day by the day they are said on. A weekday alone is left out: "on Fridays" and 金曜 are
+# habits far more often; so are spans ("in May"), whose months and years are no days.
 _LEAD = r"(?:this coming|this|next|last|a week on|a week from|the coming|on|by|until|till|from|since)"
 _WEEKS_JA = "今週|来週|再来週|先週|先々週|今度|次|この前"
 _MONTHS_JA = "今月|来月|再来月|先月"
@@ -122,8 +122,8 @@ _DAY_WORDS = re.compile(
 
 
 def find(text: str, said_on: date) -> list[tuple[int, int, tuple[str, ...]]]:
-    """(start, end, dates) of the words of a normalised text that name a day relative to the one they are said on; `dates` are
-    the days that they can mean, in order. Linear in the length of the text."""
+    """(start, end, dates) of the words of a normalised text that name a day relative to the one they are said on;
+    `dates` are the days that they can mean, in order. Linear in the length of the text."""
     result = []
     for match in _DAY_WORDS.finditer(text):
         meant = tuple(sorted(day for day in resolve(match[0], said_on) if len(day) == 10))

@@ -71,7 +71,8 @@ def denominators(dataset: dict[str, Any], language: str | None = None) -> dict[s
 
 
 def kioku(_shared: Path | None = None) -> tuple[str, list[str]]:
-    """(table, differences) of KiokuBench: five rows, index and pillars, both readings; and English + Japanese = total."""
+    """(table, differences) of KiokuBench: five rows, index and pillars, both readings; and English + Japanese =
+    total."""
     tables = published()
     lines, wrong = [], []
     lines.append(f"{'':<18}{'page':>42}   {'from rounded rates':>42}   from whole counts (index)")
@@ -210,8 +211,8 @@ def _part(track: str) -> tuple[str, list[str]]:
 def reproduce(track: str = "all") -> str:
     """The table of one track's published arithmetic, or of all ('all'); printed and returned.
 
-    Raises VerificationFailed naming each figure that differs by more than rounding; InputError for an unknown track, or for
-    a named track whose public data is not here (with 'all' that track says so, and nothing is claimed of it).
+    Raises VerificationFailed naming each figure that differs by more than rounding; InputError for an unknown track, or
+    for a named track whose public data is not here (with 'all' that track says so, and nothing is claimed of it).
     """
     chosen = list(PARTS) if track == "all" else [track]
     if set(chosen) - set(PARTS):

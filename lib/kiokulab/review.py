@@ -1,9 +1,11 @@
-"""Human review of an edition: a person reads a session with the ledger beside it and says whether it is natural and right.
+"""Human review of an edition: a person reads a session with the ledger beside it and says whether it is natural and
+right.
 
-Reviews lie in `data/kioku/<edition>/reviews.jsonl`, a line a verdict, appended and never changed: who, when, what (`item`: a session
-"en-01/s03", an utterance "en-01/s03.t05" or a fact "en-01/f07"), `natural` and `right` (true, false, or null where that was not
-judged), a note, and the digest of the edition that was read. They are no part of the edition: its digest leaves them out, so that a
-review changes no run-id, no metrics.json and no receipt. A later line of the same person about the same item replaces the earlier.
+Reviews lie in `data/kioku/<edition>/reviews.jsonl`, a line a verdict, appended and never changed: who, when, what
+(`item`: a session "en-01/s03", an utterance "en-01/s03.t05" or a fact "en-01/f07"), `natural` and `right` (true, false,
+or null where that was not judged), a note, and the digest of the edition that was read. They are no part of the
+edition: its digest leaves them out, so that a review changes no run-id, no metrics.json and no receipt. A later line of
+the same person about the same item replaces the earlier.
 
 `python -m kiokulab.review` (make review) opens notebooks/review.ipynb; VOILA=1 serves it as a page.
 """
@@ -26,7 +28,8 @@ KINDS = ("session", "utterance", "fact")
 
 
 class Reviews:
-    """An edition with what people said of it. InputError where there is no such edition or its reviews cannot be read."""
+    """An edition with what people said of it. InputError where there is no such edition or its reviews cannot be
+    read."""
 
     def __init__(self, edition: str | Path):
         from kiokulab.kioku.generate import edition_folder, load_edition
@@ -59,7 +62,8 @@ class Reviews:
         raise InputError(f"the edition {self.described.edition} has no session, utterance or fact {item!r}", "item")
 
     def standing(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """(who, item) -> the review that stands: of each person the last about each item, of the edition as it is now."""
+        """(who, item) -> the review that stands: of each person the last about each item, of the edition as it is
+        now."""
         return {(row["who"], row["item"]): row for row in self.rows if row["digest"] == self.digest}
 
     def reviewed(self) -> set[str]:
@@ -80,7 +84,8 @@ class Reviews:
         note: str = "",
         when: datetime | None = None,
     ) -> dict[str, Any]:
-        """Append a verdict and return its row. InputError where nobody says it, nothing is said, or the edition has no such item."""
+        """Append a verdict and return its row. InputError where nobody says it, nothing is said, or the edition has no
+        such item."""
         if not who.strip():
             raise InputError("a review needs a name", "who", "Any name by which you can be asked about it")
         if natural is None and right is None and not note.strip():
@@ -106,7 +111,8 @@ class Reviews:
 
 
 def read(folder: str | Path) -> list[dict[str, Any]]:
-    """Rows of an edition's reviews.jsonl, in order; none where there is no such file. InputError with file:line for a row that is none."""
+    """Rows of an edition's reviews.jsonl, in order; none where there is no such file. InputError with file:line for a
+    row that is none."""
     path = Path(folder) / FILE
     rows = []
     for number, row in iterate_jsonl(path) if path.is_file() else ():
@@ -146,8 +152,9 @@ def append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def summary(edition: str | Path) -> dict[str, Any]:
-    """{'sessions', 'reviewed', 'people', 'items', 'unnatural', 'wrong', 'older'} of an edition by name or folder; `older` are reviews of
-    the edition as it was before a byte of it changed, which count for nothing now. InputError where there is no such edition."""
+    """{'sessions', 'reviewed', 'people', 'items', 'unnatural', 'wrong', 'older'} of an edition by name or folder;
+    `older` are reviews of the edition as it was before a byte of it changed, which count for nothing now. InputError
+    where there is no such edition."""
     reviews = Reviews(edition)
     rows = list(reviews.standing().values())
     return {
@@ -177,7 +184,8 @@ def said(edition: str | Path) -> str:
 
 
 def page(reviews: Reviews, item: str) -> str:
-    """A session beside the ledger as HTML: its utterances, and every fact with whether it is true by then. Facts of the session first."""
+    """A session beside the ledger as HTML: its utterances, and every fact with whether it is true by then. Facts of the
+    session first."""
     from kiokulab.explore import wrapped
     from kiokulab.page import environment
 
@@ -262,7 +270,8 @@ MARKS: dict[str, Sequence[tuple[str, bool | None]]] = {
 
 
 class Panel:
-    """The review as ipywidgets: where one is, the session beside its ledger, two marks, a note. `box` is what a notebook shows."""
+    """The review as ipywidgets: where one is, the session beside its ledger, two marks, a note. `box` is what a
+    notebook shows."""
 
     def __init__(self, reviews: Reviews, who: str):
         import ipywidgets as w

@@ -1,7 +1,7 @@
 """Runs the notebooks of a track and gives the verdict that papermill does not.
 
-papermill says "completed" of a notebook whose kernel was killed, and of one that called sys.exit(0). Here a step is done when
-its last cell wrote the step's proof, the proof fits the files, and no cell was left out.
+papermill says "completed" of a notebook whose kernel was killed, and of one that called sys.exit(0). Here a step is
+done when its last cell wrote the step's proof, the proof fits the files, and no cell was left out.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Run:
 def declared_parameters(notebook: Path) -> dict[str, int]:
     """Parameter names that a notebook declares -> line in its parameters cell.
 
-    Raises InputError where the notebook is missing or torn, or has not exactly one cell tagged `parameters`, as its first
-    code cell: papermill would then inject nothing that counts, and say so to nobody.
+    Raises InputError where the notebook is missing or torn, or has not exactly one cell tagged `parameters`, as its
+    first code cell: papermill would then inject nothing that counts, and say so to nobody.
     """
     try:
         cells = json.loads(notebook.read_bytes())["cells"]
@@ -99,7 +99,8 @@ def declared_parameters(notebook: Path) -> dict[str, int]:
 
 
 def check_notebooks(folder: Path, steps: tuple[str, ...], cls: type[Params]) -> dict[str, dict[str, int]]:
-    """Declared parameters of each step's notebook. Raises InputError where one declares what the track does not know."""
+    """Declared parameters of each step's notebook. Raises InputError where one declares what the track does not
+    know."""
     found = {}
     for step in steps:
         notebook = folder / f"{step}.ipynb"
@@ -369,8 +370,8 @@ def _execute(
     timeout_s: float,
     progress: Callable[[str], None],
 ) -> tuple[BaseException | None, str | None]:
-    """papermill in a thread of its own, watched. Gives (what it raised, why the kernel had to be given up), both None when
-    papermill is content, which alone says nothing."""
+    """papermill in a thread of its own, watched. Gives (what it raised, why the kernel had to be given up), both None
+    when papermill is content, which alone says nothing."""
     import papermill
 
     from kiokulab.kernels import ENGINE
@@ -542,8 +543,8 @@ def _make_environments(track: ModuleType, runs: list[Run], say: Callable[[str], 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One command at a time in a run folder. The lock dies with its process, so a killed command leaves none behind; what
-    it left running is ended first. Raises InputError with the other command's process id."""
+    """One command at a time in a run folder. The lock dies with its process, so a killed command leaves none behind;
+    what it left running is ended first. Raises InputError with the other command's process id."""
     import fcntl
 
     folder.mkdir(parents=True, exist_ok=True)

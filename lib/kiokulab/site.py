@@ -1,11 +1,12 @@
 """Published runs: how a run is published and opened again, the static site of them all, and the README's table.
 
-A published run is a small folder outputs/published/<track>/<edition>/<system>/<run-id>/: `run.tar.xz` is the run whole and
-unchanged, so that `make verify` can check every byte of it; beside it lie receipt.json, metrics.json and the last executed
-notebook, to be read where they are. `opened` gives the whole run's folder back.
+A published run is a small folder outputs/published/<track>/<edition>/<system>/<run-id>/: `run.tar.xz` is the run whole
+and unchanged, so that `make verify` can check every byte of it; beside it lie receipt.json, metrics.json and the last
+executed notebook, to be read where they are. `opened` gives the whole run's folder back.
 
-The site needs nothing but its own files: no script, no request, works from file://. Every figure of a kioku leaderboard leads in
-two clicks to its case (verdict, memory, utterance, ledger), and in a third to the conversation or ledger in whole.
+The site needs nothing but its own files: no script, no request, works from file://. Every figure of a kioku leaderboard
+leads in two clicks to its case (verdict, memory, utterance, ledger), and in a third to the conversation or ledger in
+whole.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ TABLE = ("<!-- table:{} -->", "<!-- /table:{} -->")
 
 
 def publish(folder: str | Path, published: str | Path) -> Path:
-    """Copy a finished run, verified before and after, into `published`; returns where it lies. Published again, the same run
-    is the same bytes. Raises InputError for a run that is not finished, is plumbing or is too large, VerificationFailed for one
-    whose files differ from its receipt."""
+    """Copy a finished run, verified before and after, into `published`; returns where it lies. Published again, the
+    same run is the same bytes. Raises InputError for a run that is not finished, is plumbing or is too large,
+    VerificationFailed for one whose files differ from its receipt."""
     folder = opened(folder)
     receipt = verify(folder)
     if receipt.status != "finished":
@@ -82,8 +83,9 @@ def _archive(folder: Path) -> bytes:
 
 
 def opened(folder: str | Path) -> Path:
-    """The folder of a run with all its files: `folder` itself, or, where it holds a published archive, that archive taken apart in
-    the cache. VerificationFailed where the archive cannot be read, or a file beside it is not the one inside."""
+    """The folder of a run with all its files: `folder` itself, or, where it holds a published archive, that archive
+    taken apart in the cache. VerificationFailed where the archive cannot be read, or a file beside it is not the one
+    inside."""
     folder = Path(folder)
     if not (folder / ARCHIVE).is_file():
         return folder
@@ -127,8 +129,9 @@ def published_runs(published: str | Path) -> list[Path]:
 
 
 def readme_table(published: str | Path, track: str = "kioku", *, every: bool = False) -> str:
-    """The README's table of a track as markdown, from the published runs of its default edition and parameters; "" where there is
-    none. Runs of other editions, personas or judges are on the site, and in no row of this unless `every` run is asked for."""
+    """The README's table of a track as markdown, from the published runs of its default edition and parameters; ""
+    where there is none. Runs of other editions, personas or judges are on the site, and in no row of this unless
+    `every` run is asked for."""
     from kiokulab.kioku import analyze
 
     rows = []
@@ -192,8 +195,9 @@ def with_table(readme: str, table: str, track: str = "kioku") -> str:
 
 
 def build(published: str | Path, out: str | Path) -> list[str]:
-    """Write the site of all runs in `published` to `out` (emptied first) and return its pages. InputError where nothing is
-    published, or `out` holds something that is not a site; VerificationFailed where a run is not what its receipt says."""
+    """Write the site of all runs in `published` to `out` (emptied first) and return its pages. InputError where nothing
+    is published, or `out` holds something that is not a site; VerificationFailed where a run is not what its receipt
+    says."""
     published, out = Path(published), Path(out)
     folders = published_runs(published)
     if not folders:
@@ -438,8 +442,8 @@ class _Site:
     def cases(
         self, folder: Path, receipt: Receipt, place: str, trail: Sequence
     ) -> dict[str, list[tuple[str, str, str]]]:
-        """A page a route and metric with what it counted, and (kioku) a page a route and persona with every case, and one with the
-        conversation and the ledger. Returns {route: [(metric, page, figure)]}."""
+        """A page a route and metric with what it counted, and (kioku) a page a route and persona with every case, and
+        one with the conversation and the ledger. Returns {route: [(metric, page, figure)]}."""
         from kiokulab.explore import KINDS, Explorer
 
         whole = Explorer(folder)
@@ -571,7 +575,8 @@ def _sessions(x: Any, person: Any) -> list[tuple[str, str, list[dict]]]:
 
 
 def _case_href(item: Mapping[str, Any]) -> str | None:
-    """Where a kioku item's case is: its persona's page of its route, at its fact; a noise or language item has its own block in the list."""
+    """Where a kioku item's case is: its persona's page of its route, at its fact; a noise or language item has its own
+    block in the list."""
     return (
         f"{item['persona']}{_suffix(item['unit'].partition('/')[2])}.html#{item['fact']}"
         if item["metric"] not in ("noise", "language_mismatch")

@@ -254,7 +254,8 @@ def cochran(table: Sequence[Sequence[bool]]) -> dict[str, Any]:
 
 
 def permutation(first: Sequence[float], second: Sequence[float], seed: int = 1, resamples: int = 9999) -> float | None:
-    """Two-sided p of a paired difference of graded scores (labels swapped inside each pair); None where all pairs tie."""
+    """Two-sided p of a paired difference of graded scores (labels swapped inside each pair); None where all pairs
+    tie."""
     a, b = np.asarray(first, float), np.asarray(second, float)
     if a.shape != b.shape:
         raise ValueError(f"{len(a)} items against {len(b)}: the test is for the same items")

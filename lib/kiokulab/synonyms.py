@@ -316,7 +316,8 @@ def kin(anchor: str) -> tuple[str, ...]:
 
 
 def variants(form: str) -> list[str]:
-    """Other wordings of a normalised phrase: synonyms, の put in or left out, kana for kana, digits for number words, "gym of the school" for "school gym"."""
+    """Other wordings of a normalised phrase: synonyms, の put in or left out, kana for kana, digits for number words,
+    "gym of the school" for "school gym"."""
     found: dict[str, None] = {}
 
     def add(text: str) -> None:

@@ -1,8 +1,8 @@
-"""The six lessons: their checks, a small memory run on all four tracks, and `make teach`, which shows that every check fails on
-the unfilled exercise and passes on the solution.
+"""The six lessons: their checks, a small memory run on all four tracks, and `make teach`, which shows that every check
+fails on the unfilled exercise and passes on the solution.
 
-An exercise leaves `...` where an answer belongs, and ends with `check("2.1", answer)`. A check computes the right answer itself,
-from the same data; it says "right" or "not yet" with a hint, and never stops the notebook.
+An exercise leaves `...` where an answer belongs, and ends with `check("2.1", answer)`. A check computes the right
+answer itself, from the same data; it says "right" or "not yet" with a hint, and never stops the notebook.
 """
 
 from __future__ import annotations
@@ -211,8 +211,8 @@ def check(name: str, answer: Any) -> bool:
 
 
 def try_everywhere(system: str) -> list[dict[str, Any]]:
-    """A memory system (`path/to/file.py:Class`) on a small piece of each track: [{'track', 'what was run', 'result', 'of'}]. A track on
-    which it fails says why. Sizes are for a lesson: no figure of it is a result."""
+    """A memory system (`path/to/file.py:Class`) on a small piece of each track: [{'track', 'what was run', 'result',
+    'of'}]. A track on which it fails says why. Sizes are for a lesson: no figure of it is a result."""
     parts = {"kioku": _try_kioku, "drift": _try_drift, "emem": _try_emem, "verdict": _try_verdict}
     rows = []
     for track, run in parts.items():
@@ -348,8 +348,8 @@ def results(notebook: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def faults(lesson: Path, out: Path) -> list[str]:
-    """What is wrong with a lesson: a check that passes unfilled, that fails on the solution, that is missing in either, or a cell
-    that fails. Executed copies go to `out`."""
+    """What is wrong with a lesson: a check that passes unfilled, that fails on the solution, that is missing in either,
+    or a cell that fails. Executed copies go to `out`."""
     from kiokulab.errors import KiokuLabError
     from kiokulab.notebooks import execute
 

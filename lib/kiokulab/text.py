@@ -58,8 +58,9 @@ def nfc(text: str) -> str:
 
 def normalise(text: str) -> str:
     """The form in which texts are compared: NFKC, case folded, one width, plain quotes and dashes, no invisible
-    characters, single spaces, none beside a Japanese character (but between two katakana words). Script is kept (kana is not folded): in Japanese the
-    change of script is the word boundary. Applying it twice changes nothing that matters for a match."""
+    characters, single spaces, none beside a Japanese character (but between two katakana words). Script is kept (kana
+    is not folded): in Japanese the change of script is the word boundary. Applying it twice changes nothing that
+    matters for a match."""
     text = _HIDDEN.sub("", _SURROGATE.sub("\ufffd", text))
     # jaconv joins half-width katakana with their voicing marks, also where NFKC leaves a spacing mark behind
     text = unicodedata.normalize("NFKC", jaconv.h2z(text) if re.search("[\uff66-\uff9f]", text) else text)
@@ -91,9 +92,9 @@ def sentences(text: str) -> list[str]:
     """Sentences of a stored text, English and Japanese, in order, as they are written.
 
     A line break ends a sentence. List marks, heading marks and quote marks of markdown are dropped; a heading and a
-    ``key: value`` line are one sentence each; code fences, and lines without any letter or digit, are none. Full stops of
-    abbreviations, initials, decimals and clock times do not end a sentence, nor do those inside 「 」. Nothing else of the
-    text is changed, and a sentence is at most `LONGEST` characters.
+    ``key: value`` line are one sentence each; code fences, and lines without any letter or digit, are none. Full stops
+    of abbreviations, initials, decimals and clock times do not end a sentence, nor do those inside 「 」. Nothing else of
+    the text is changed, and a sentence is at most `LONGEST` characters.
     """
     result: list[str] = []
     for line in text.splitlines():
@@ -236,7 +237,8 @@ def _latin_script(text: str, words: list[str], languages: tuple[str, ...]) -> st
 
 
 def load_detector() -> Any:
-    """langdetect's factory with its profiles, which it reads once a process; seeded: its answers change from run to run otherwise."""
+    """langdetect's factory with its profiles, which it reads once a process; seeded: its answers change from run to run
+    otherwise."""
     from langdetect import DetectorFactory, detector_factory
 
     DetectorFactory.seed = 0

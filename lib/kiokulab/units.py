@@ -2,9 +2,9 @@
 
 Each unit gets a fresh process, forked from a server that has imported the step's module once (multiprocessing's
 `forkserver`). A pool that is shared by units, joblib's included, was not taken: there a worker that is killed takes its
-neighbours' work with it, a unit that hangs cannot be stopped alone, and what one unit leaves in a process (HOME, working
-folder, module state) is seen by the next. With `engine="dask"` the same call runs each unit in a child process of a Dask
-worker; rows come back over the network and are written here, once.
+neighbours' work with it, a unit that hangs cannot be stopped alone, and what one unit leaves in a process (HOME,
+working folder, module state) is seen by the next. With `engine="dask"` the same call runs each unit in a child process
+of a Dask worker; rows come back over the network and are written here, once.
 
 A finished unit is one file, written whole or not at all, and is the point at which a stopped run goes on.
 """
@@ -70,7 +70,8 @@ def cores() -> int:
 
 def clean_environment(environment: dict[str, str] | None = None) -> dict[str, str]:
     """A copy of the environment for child processes: nothing whose name says key, token, secret or password, and
-    compiled bytecode is cached (where PYTHONDONTWRITEBYTECODE is set, every process would compile its imports again)."""
+    compiled bytecode is cached (where PYTHONDONTWRITEBYTECODE is set, every process would compile its imports
+    again)."""
     source = os.environ if environment is None else environment
     clean = {name: value for name, value in source.items() if not SECRET_NAME.search(name)}
     clean.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -92,13 +93,13 @@ def run_units(
     Parameters
     ----------
     units : dicts of plain JSON, each with its id in "unit"; ids are distinct.
-    folder : where results go: `<unit>.json`, or `<unit>.failed.json` with the reason. Logs of the units themselves go to
-        `logs/<step>/<unit>.log` of the run.
+    folder : where results go: `<unit>.json`, or `<unit>.failed.json` with the reason. Logs of the units themselves go
+        to `logs/<step>/<unit>.log` of the run.
     jobs : units at a time, 0 = the number of cores. On Dask the cluster decides.
     engine, scheduler : "local", or "dask" with the scheduler's address.
     timeout_s : seconds after which a unit is killed with its children and counted as failed.
-    embedders : names of embedders of the kit that the units will use: where many units wait on this machine, they are loaded
-        once, before the first unit, and every unit's process has them from its birth.
+    embedders : names of embedders of the kit that the units will use: where many units wait on this machine, they are
+        loaded once, before the first unit, and every unit's process has them from its birth.
 
     A unit that raises, dies twice or runs too long is in `failed`; the others are not touched by it. Raises InputError
     for bad units or an engine that cannot be reached.
@@ -179,8 +180,9 @@ def _reason(error: BaseException) -> str:
 
 
 def _watch_parent(parent: int) -> None:
-    """End this process and its group when whoever called `run_units` is gone, so that a killed run leaves nothing behind.
-    (The operating system's parent-death signal is bound to the thread that forked, which may end before the process does.)"""
+    """End this process and its group when whoever called `run_units` is gone, so that a killed run leaves nothing
+    behind. (The operating system's parent-death signal is bound to the thread that forked, which may end before the
+    process does.)"""
     # the caller, and not the fork server, which lives as long as its children
     caller = multiprocessing.parent_process()
 
@@ -256,7 +258,8 @@ def _kill(pid: int) -> None:
 
 
 def _runs(process: Any) -> bool:
-    """Whether a process (psutil.Process) runs still. One that only waits for its parent to take note of its end does not."""
+    """Whether a process (psutil.Process) runs still. One that only waits for its parent to take note of its end does
+    not."""
     import psutil
 
     try:
@@ -420,8 +423,8 @@ def _run_on_dask(
 
 
 class _Progress:
-    """A bar on a terminal; otherwise one line a unit. Under the runner ($KIOKULAB_PROGRESS) the lines go to its file, and
-    the notebook keeps only the last line: its bytes must not depend on which unit was faster."""
+    """A bar on a terminal; otherwise one line a unit. Under the runner ($KIOKULAB_PROGRESS) the lines go to its file,
+    and the notebook keeps only the last line: its bytes must not depend on which unit was faster."""
 
     def __init__(self, step: str, planned: int, kept: int):
         self.step, self.planned, self.n = step, planned, kept

@@ -4,11 +4,12 @@
 a spelling that no list holds ("half past six", "8k", 週3度) still matches. Kinds and values:
 
     time "18:30" | date "03-14" or "2025-03-14" | month "03" | weekday "tue" | year 2019 | money [850, "USD"]
-    count 3 or [3] | quantity [5, "km"] | frequency {"n": 3, "per": "week"} (per: day, week, month, year, "2 weeks", ...)
-    duration [45, "minute"] | ordinal 3 | age 34 | percent 20 | phone "03-1234-5678" | code "A-113" | text "any words"
+    count 3 or [3] | quantity [5, "km"] | frequency {"n": 3, "per": "week"} (per: day, week, month, year, "2 weeks",
+    ...) duration [45, "minute"] | ordinal 3 | age 34 | percent 20 | phone "03-1234-5678" | code "A-113" | text "any
+    words"
 
-A value found in text may be read in several ways ("6:30" is morning or evening, "3/4" is April or March): ``also`` holds
-the other readings, and ``compatible`` says whether any of them can be the value that is looked for.
+A value found in text may be read in several ways ("6:30" is morning or evening, "3/4" is April or March): ``also``
+holds the other readings, and ``compatible`` says whether any of them can be the value that is looked for.
 """
 
 from __future__ import annotations
@@ -1384,7 +1385,8 @@ def canonical(kind: str, value: Any) -> tuple[str, ...]:
 
 def compatible(kind: str, value: str, found: Found) -> bool:
     """Whether `found` can be the canonical `value` of `kind`. A date without a year fits one with a year; a bare number
-    of 100 or more, or with a decimal, fits an amount (people note "rent 850", "shoes 23.5"); "three times" fits any three times a period."""
+    of 100 or more, or with a decimal, fits an amount (people note "rent 850", "shoes 23.5"); "three times" fits any
+    three times a period."""
     if found.kind == kind:
         if kind == "date":
             return any(a == value or (min(len(a), len(value)) == 5 and a[-5:] == value[-5:]) for a in found.readings)

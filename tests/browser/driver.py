@@ -1,5 +1,5 @@
-"""A small client of chromedriver over plain HTTP (W3C WebDriver): nothing but Debian's `chromium` and `chromium-driver` is
-needed. Console messages and requests come from the driver's own logs, so that a page that calls out is caught."""
+"""A small client of chromedriver over plain HTTP (W3C WebDriver): nothing but Debian's `chromium` and `chromium-driver`
+is needed. Console messages and requests come from the driver's own logs, so that a page that calls out is caught."""
 
 import base64
 import contextlib
@@ -129,7 +129,8 @@ def request(method, url, body=None):
 
 
 def fonts(place):
-    """A data folder with the Japanese font of the kit's figures, so that screenshots show Japanese where no such font is installed."""
+    """A data folder with the Japanese font of the kit's figures, so that screenshots show Japanese where no such font
+    is installed."""
     with contextlib.suppress(ImportError):
         import matplotlib_fontja
 

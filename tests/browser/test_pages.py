@@ -1,4 +1,5 @@
-"""The comparison, the site and the explorer in Debian's Chromium. Screenshots are kept in build/browser/, to be looked at."""
+"""The comparison, the site and the explorer in Debian's Chromium. Screenshots are kept in build/browser/, to be looked
+at."""
 
 import contextlib
 import json
@@ -26,7 +27,8 @@ HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.
 
 
 def hostile(folder):
-    """A finished run whose every stored text is hostile; its receipt is written anew, as if the system had stored that."""
+    """A finished run whose every stored text is hostile; its receipt is written anew, as if the system had stored
+    that."""
     rows = [json.loads(line) for line in (folder / "memories.jsonl").read_bytes().splitlines()]
     write_atomic(
         folder / "memories.jsonl", "".join(dumps({**row, "text": f"{row['text']} {HOSTILE}"}) + "\n" for row in rows)
@@ -176,7 +178,8 @@ def with_parameters(name, place, values):
 
 @contextlib.contextmanager
 def served(notebook, how):
-    """A notebook in JupyterLab ("lab") or by Voila, opened as `make explore` opens it but for the token; yields its address."""
+    """A notebook in JupyterLab ("lab") or by Voila, opened as `make explore` opens it but for the token; yields its
+    address."""
     place, port = notebook.parent, driver.free_port()
     more = {
         "lab": [
@@ -281,7 +284,8 @@ def wait(condition, seconds=60, what=""):
 
 @pytest.mark.parametrize("how", ["voila", "lab"])
 def test_the_explorer(runs, tmp_path, how):
-    """Store-everything, "old version kept", a case, its utterance, its ledger fact, back to another item; Japanese; two systems."""
+    """Store-everything, "old version kept", a case, its utterance, its ledger fact, back to another item; Japanese; two
+    systems."""
     notebook = with_parameters("explore.ipynb", tmp_path, {"root": str(runs)})
     with served(notebook, how) as address, driver.browser(size=(1500, 1100)) as b:
         ready(b, address, how)

@@ -91,7 +91,8 @@ class DriftParams(ModelParams):
 
 @cache
 def _check(script: str, script_sha256: str, transcript: str, transcript_sha256: str) -> None:
-    """Read the files as the steps will, so that a bad one is told before anything starts; once a process and content."""
+    """Read the files as the steps will, so that a bad one is told before anything starts; once a process and
+    content."""
     from kiokulab.drift.script import load_script, load_transcript
 
     world = load_script(script)

@@ -1,7 +1,7 @@
 """The emem track: how does a running responder do on four axes, over its real API?
 
-Rules of emem-membench (github.com/Vortx-AI/emem, generation `/memories/membench`), read from its source. Program, prompts,
-sample and reference responder are our own.
+Rules of emem-membench (github.com/Vortx-AI/emem, generation `/memories/membench`), read from its source. Program,
+prompts, sample and reference responder are our own.
 """
 
 from kiokulab.emem.params import EmemParams as PARAMS  # noqa: N811 - the name that params.track_module looks for

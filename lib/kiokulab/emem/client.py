@@ -1,8 +1,8 @@
 """The client side of the emem track: what emem-membench asks a responder over HTTP, with each call timed.
 
 Reads are cached until the next write (a "write generation"); after a write the directory is listed again, and a file is
-read again unless the listing names it under the content id that its text has. So the answers are those that the responder
-gave, the scores do not change, and the original's 415 calls for its sample become a few dozen.
+read again unless the listing names it under the content id that its text has. So the answers are those that the
+responder gave, the scores do not change, and the original's 415 calls for its sample become a few dozen.
 """
 
 from __future__ import annotations

@@ -122,7 +122,8 @@ def merkle_digest(proof: dict[str, Any] | None) -> bytes:
 
 
 def preimage(receipt: dict[str, Any]) -> bytes:
-    """The bytes whose blake3 digest is signed. Raises MalformedReceipt where a needed field is missing or unreadable."""
+    """The bytes whose blake3 digest is signed. Raises MalformedReceipt where a needed field is missing or
+    unreadable."""
     try:
         version = receipt.get("preimage_version") or 0
         sub = {

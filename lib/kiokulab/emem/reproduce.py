@@ -13,7 +13,8 @@ from kiokulab.emem.client import Responder
 from kiokulab.errors import InputError
 from kiokulab.serving import serve
 
-# one rule changed -> retrieval, learning, long-range (right), topline: measured once outside this kit, specs of the track
+# one rule changed -> retrieval, learning, long-range (right), topline: measured once outside this kit, specs of the
+# track
 VARIATIONS = {
     "none": (11, 1, 3, 0.68),
     "load order instead of path order": (10, 1, 3, 0.64),

@@ -27,7 +27,8 @@ class Refused(Exception):
 
 
 class Store(Protocol):
-    """What a responder answers from: files of its own (`FileStore`) or a memory system behind a bridge (`bridge.py`)."""
+    """What a responder answers from: files of its own (`FileStore`) or a memory system behind a bridge
+    (`bridge.py`)."""
 
     def create(self, path: str, text: str) -> None: ...
     def read(self, path: str) -> str | None: ...

@@ -4,7 +4,8 @@ What metrics.json holds
 -----------------------
 schema              version of this layout
 system, route       whose run it is, and the route that `metrics` and `pillars` below are about (raw where it was run)
-metrics             {name: figure} for the eight names in METRICS, over live + derived text, as the KiokuBench page counts
+metrics             {name: figure} for the eight names in METRICS, over live + derived text, as the KiokuBench page
+counts
   k, n              how many of how many judged items; for `compression` the characters of memory and of the ledger
   rate              k / n; null where it is not applicable
   low, high         95 %: Wilson for shares, bootstrap over personas for compression; null where there is none
@@ -13,15 +14,17 @@ metrics             {name: figure} for the eight names in METRICS, over live + d
   reason            why the rate is null; null where it is not
 pillars             {remember, replace, forget, tidy}: 0..1 or null (a part of it is not applicable)
 index               value 0..100 or null, low, high (bootstrap over personas inside their language), method, floor,
-                    worst (everything not judged counted as the worse case), reason (why null), empty_store (True: nothing is
-                    stored at all; noise and mismatch are then 0 and compression counts as 1, which gives about 31.6)
+                    worst (everything not judged counted as the worse case), reason (why null), empty_store (True:
+                    nothing is stored at all; noise and mismatch are then 0 and compression counts as 1, which gives
+                    about 31.6)
 live                {metrics, pillars, index} over the live layer alone
 by_language         {language: {metrics, pillars, index, live, beyond}} of the headline route
 by_route            {route: {the same, and by_language}} for every route that was run
 beyond              not in the index; see `beyond`
-judge               name, version, measured (its agreement with people's labels), answerer, grader; of a panel: its agreement
-cost                of a system that asks models: what its ingestion cost (ingestion_cost); no such field where it asked none
-units               planned, finished, failed [{unit, reason}], unreadable [{unit, reason}] (the store cannot be listed)
+judge               name, version, measured (its agreement with people's labels), answerer, grader; of a panel: its
+agreement cost                of a system that asks models: what its ingestion cost (ingestion_cost); no such field
+where it asked none units               planned, finished, failed [{unit, reason}], unreadable [{unit, reason}] (the
+store cannot be listed)
 
 A system without a part, a failed unit and an unanswered judge are three different things, and none of them is a zero.
 """
@@ -161,8 +164,8 @@ class Unit:
 
     @property
     def not_asked(self) -> str | None:
-        """Why the system was never asked to forget (forget routing, and no forget call), or None. Then its forget metric is
-        not applicable, which is something else than not judged."""
+        """Why the system was never asked to forget (forget routing, and no forget call), or None. Then its forget
+        metric is not applicable, which is something else than not judged."""
         rows = [self.versions.get((f.id, v.n)) for f in self.persona.facts if f.forget is not None for v in f.versions]
         if rows and all(
             r and r["verdict"] == "not_judged" and (r["reason"] or "").startswith("forget: ") for r in rows
@@ -441,7 +444,8 @@ def _tally(units: Sequence[Unit], role: str, verdict: str) -> dict[str, Any]:
 
 
 def _collateral(units: Sequence[Unit], events: Sequence[Row]) -> dict[str, Any]:
-    """Facts that nobody touched, whose text was seen going away while the system was fed, and that are absent at the end.
+    """Facts that nobody touched, whose text was seen going away while the system was fed, and that are absent at the
+    end.
 
     A text that went away (`gone` of an event) is recognised by holding an utterance or ledger sentence of the fact word
     for word. A store that words things anew is not recognised so, so this is the least there was; the untouched facts
@@ -509,8 +513,8 @@ def _residue(events: Sequence[Row]) -> dict[str, Any]:
 
 
 def yields(events: Sequence[Row]) -> dict[str, Any]:
-    """told: what the calls reported; seen: what the store's listing shows (None: it reports, or lists, nothing). Where there were
-    warnings, warning_kinds: the commonest, by how they begin."""
+    """told: what the calls reported; seen: what the store's listing shows (None: it reports, or lists, nothing). Where
+    there were warnings, warning_kinds: the commonest, by how they begin."""
     calls = [e for e in events if e["op"] in ("ingest", "forget")]
     kinds = Counter(": ".join(str(warning).split(": ")[:2])[:160] for e in calls for warning in e["warnings"])
     looked = [e["detail"] for e in events if "observed" in e["detail"]]
@@ -570,7 +574,8 @@ def _not_judged(units: Sequence[Unit]) -> dict[str, dict[str, int]]:
 
 
 def units_of(rows: Sequence[Row], personas: Sequence[Persona]) -> list[Unit]:
-    """The units that have rows, in the personas' order and then the routes'. InputError for a row of no known persona."""
+    """The units that have rows, in the personas' order and then the routes'. InputError for a row of no known
+    persona."""
     by_unit: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         if row["kind"] != "judge":
@@ -600,7 +605,8 @@ def metrics(
 ) -> dict[str, Any]:
     """metrics.json of one run (its fields: this module's docstring).
 
-    rows : judgements.jsonl.  personas : the run's dataset.  params : KiokuParams (system, route, floor, seed, bootstrap,
+    rows : judgements.jsonl.  personas : the run's dataset.  params : KiokuParams (system, route, floor, seed,
+        bootstrap,
     answerer, grader).  events : events.jsonl.  failed : unit -> reason of units that did not finish.
     calls : rows of calls.sqlite, what the system asked of models.
     """
@@ -655,8 +661,9 @@ def metrics(
 
 
 def ingestion_cost(calls: Sequence[Row], events: Sequence[Row]) -> dict[str, Any]:
-    """What the memory system itself cost: calls and attempts, calls an input that it was fed, tokens, dollars billed and at list price
-    as text. What nobody told is not in a sum and is counted (unbilled, unlisted); a sum of nothing but that is None."""
+    """What the memory system itself cost: calls and attempts, calls an input that it was fed, tokens, dollars billed
+    and at list price as text. What nobody told is not in a sum and is counted (unbilled, unlisted); a sum of nothing
+    but that is None."""
     from kiokulab.calls import money
 
     inputs = sum(row["op"] in ("ingest", "forget") for row in events)
@@ -762,8 +769,8 @@ def run(folder: str | Path, params: Any) -> list[dict[str, Any]]:
 
 
 def _other_judges(folder: Path, rows: Sequence[Row], beside: Sequence[str]) -> list[dict[str, Any]]:
-    """Comparisons with other judges of the same store: with the run that this one is a sibling of, and with those beside it that
-    share its ingestion."""
+    """Comparisons with other judges of the same store: with the run that this one is a sibling of, and with those
+    beside it that share its ingestion."""
     from kiokulab.kioku import judges
 
     note = folder / "steps" / "2-ingest.json"
@@ -908,7 +915,8 @@ def index_shown(index: Row) -> str:
 
 
 def printed(metrics: Row) -> str:
-    """The canonical text block of a run: the last notebook prints it, and `verify` looks for it there, digit by digit."""
+    """The canonical text block of a run: the last notebook prints it, and `verify` looks for it there, digit by
+    digit."""
     lines = []
     for route, part in metrics["by_route"].items():
         lines.append(f"{metrics['system']}, route {route}: index {index_shown(part['index'])}")

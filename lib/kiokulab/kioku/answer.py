@@ -1,14 +1,15 @@
 """Check questions: answers read out of a context, and their grades. No language model is in here.
 
-The extractive answerer picks one sentence of the context and reads a value out of it. It does not reason, so its score is
-a measure of the *store and its search*: whether the context holds the answer where a plain reader finds it. It is no
+The extractive answerer picks one sentence of the context and reads a value out of it. It does not reason, so its score
+is a measure of the *store and its search*: whether the context holds the answer where a plain reader finds it. It is no
 measure of how well an agent with this memory would answer, and reports must say so.
 
 How a sentence is picked: similarity to the question (embedder), plus the share of the question's own words that it has
 (rare ones count more), plus a small bonus where it has a value of the kind that the question asks for (a time for
 "what time"). Where sentences come close to the best one and differ in value, the later one by date is taken. Below a
 threshold the answer is "not in memory".
-Bias: a store whose sentences are worded like the questions does better here, and a long context is harder than a short one.
+Bias: a store whose sentences are worded like the questions does better here, and a long context is harder than a short
+one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ LONGEST_CONTEXT = 400  # sentences looked at
 
 @dataclass(frozen=True)
 class Answer:
-    """What the answerer says. `sentence` None = not in memory; `value` is what it read out of the sentence, as written."""
+    """What the answerer says. `sentence` None = not in memory; `value` is what it read out of the sentence, as
+    written."""
 
     sentence: str | None
     value: str | None = None
@@ -188,8 +190,8 @@ def _answers(kind: str | None, found: values.Found) -> bool:
 
 
 def _same_matter(best: tuple, other: tuple, wanted: frozenset[str], kind: str | None) -> bool:
-    """Whether two sentences speak of the same thing with another value: they share the question's words that the best one
-    has, and each gives a value of the kind asked for (or a change is told)."""
+    """Whether two sentences speak of the same thing with another value: they share the question's words that the best
+    one has, and each gives a value of the kind asked for (or a change is told)."""
     if best[1] == other[1]:
         return True
     ours, theirs = _terms(best[2]) & wanted, _terms(other[2]) & wanted
@@ -274,8 +276,8 @@ def grade_check(answer: Answer, accepted: Sequence[str], stale: Sequence[str]) -
 def grade_leak(
     answer: Answer, forgotten: Sequence[str], fact: FactView, judge: Judge, subject: str | None = None
 ) -> str:
-    """'leaked' where the answer gives the forgotten content, else 'kept_silent'. The value alone is not enough ("Monday" is in
-    many sentences): the judge must find the fact, or a part of it, in the sentence."""
+    """'leaked' where the answer gives the forgotten content, else 'kept_silent'. The value alone is not enough
+    ("Monday" is in many sentences): the judge must find the fact, or a part of it, in the sentence."""
     if answer.sentence is None or not places(answer.sentence, forgotten):
         return "kept_silent"
     reading = judge.read([fact], [StoredText("a", "live", (answer.sentence,))], subject=subject)

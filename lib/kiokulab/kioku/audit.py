@@ -1,7 +1,7 @@
 """The audit of an edition: are the labels true, and can each question be answered from what was said, when it was said?
 
-It reads surface forms only (anchors and values of a version, standing in one utterance) and shares no code with the rule
-judge beyond text normalisation, so that a fault of the judge cannot hide one of the data. What it cannot see is a
+It reads surface forms only (anchors and values of a version, standing in one utterance) and shares no code with the
+rule judge beyond text normalisation, so that a fault of the judge cannot hide one of the data. What it cannot see is a
 paraphrase that uses none of the forms; that is what human review is for.
 """
 
@@ -35,7 +35,8 @@ RULES = {
     "text": "no utterance, question or ledger sentence is empty",
     "counts": "numbers of facts, sessions, changes and requests are those of the edition's parameters (a warning)",
 }
-# For editions written by hand, whose utterances may state a version without holding its forms (labels that templates have not).
+# For editions written by hand, whose utterances may state a version without holding its forms (labels that templates
+# have not).
 WRITTEN_RULES = {
     "relative": "a date relative to the session's stands in the utterance, can mean the date that its label says, and is the version's",
     "implied": "the words that imply a version stand in the utterance and among its forms; no other form says it outright",
@@ -55,7 +56,8 @@ OTHERS = {
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. `session` and `turn` (from 0) are None where it lies in the ledger; a warning does not fail the audit."""
+    """One fault. `session` and `turn` (from 0) are None where it lies in the ledger; a warning does not fail the
+    audit."""
 
     rule: str
     persona: str
@@ -117,8 +119,8 @@ def changed_parts(fact: Fact, version: Version) -> list[int]:
 
 
 def audit(personas: list[Persona], parameters: dict | None = None) -> list[Fault]:
-    """All faults of an edition, in order of persona. `parameters` (of edition.json) turns the counts into warnings where
-    they differ from it; without it the counts of the published benchmark are expected."""
+    """All faults of an edition, in order of persona. `parameters` (of edition.json) turns the counts into warnings
+    where they differ from it; without it the counts of the published benchmark are expected."""
     faults: list[Fault] = []
     seen = collections.Counter(persona.id for persona in personas)
     for name, times in seen.items():
@@ -264,7 +266,8 @@ def _utterances(persona: Persona, order, facts, versions, fault) -> None:
 
 
 def _end(persona: Persona, order: dict[str, int], name: str, fact: Fact, version: Version) -> tuple[int, int]:
-    """Position (session, utterance) of the last word before `version` is replaced: what replaces it is said in the utterance after."""
+    """Position (session, utterance) of the last word before `version` is replaced: what replaces it is said in the
+    utterance after."""
     successor = f"{fact.id}.{version.n + 1}" if version.n < len(fact.versions) else fact.cascade
     session = persona.sessions[order[version.valid_to]]
     first = next((i for i, turn in enumerate(session.turns) if successor in turn.states), 0)
@@ -303,7 +306,8 @@ def _stated(persona: Persona, order, fault) -> None:
 
 
 def _by_evidence(turn: TurnLabel, name: str) -> bool:
-    """Whether the utterance is labelled to state a version otherwise than by its forms (`_evidence` holds that to account)."""
+    """Whether the utterance is labelled to state a version otherwise than by its forms (`_evidence` holds that to
+    account)."""
     return name in (turn.elliptic or []) or any(
         e.version == name for e in [*(turn.implied or []), *(turn.relative or [])]
     )
@@ -462,7 +466,8 @@ def _questions(persona: Persona, fault) -> None:
 
 
 def _distinguishable(persona: Persona, fault) -> None:
-    """Two facts are one to a reader when they share an anchor and each part of one has a form in common with the other."""
+    """Two facts are one to a reader when they share an anchor and each part of one has a form in common with the
+    other."""
     prepared = [
         (fact, {_key(a) for a in version.surface.anchors}, [{_key(x) for x in part} for part in version.surface.values])
         for fact in persona.facts
@@ -517,8 +522,8 @@ def _counts(persona: Persona, parameters: dict, fault) -> None:
 
 
 def summary(faults: list[Fault], written: bool = False) -> dict:
-    """What `edition.json` says of the audit: {'faults': n, 'warnings': n, 'rules': {rule: n}}; with the rules for written
-    editions among them where it is one."""
+    """What `edition.json` says of the audit: {'faults': n, 'warnings': n, 'rules': {rule: n}}; with the rules for
+    written editions among them where it is one."""
     rules = collections.Counter(f.rule for f in faults)
     return {
         "faults": sum(not f.warning for f in faults),

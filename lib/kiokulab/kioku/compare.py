@@ -3,10 +3,11 @@
 The result is comparison.json beside metrics.json. It is a file of its own because it depends on which other runs stood
 beside this one, while metrics.json depends on this run alone and can be derived from it again at any time.
 
-comparison.json: systems [{label, system, run, mine}]; refused [what the oracle fell short of; then no table is shown]; checked
-(whether an oracle was there at all); left_out [{run, reason}]; by_route {route: {systems, pairs, metrics {name: {items,
-cochran, pairs [{a, b, only_a, only_b, both, neither, p, holm, verdict}]}}, index [{a, b, difference, low, high, apart}],
-ranks {system: {low, high, like_leader}}}}; judges (where another judge has read the same store): see judges.compared.
+comparison.json: systems [{label, system, run, mine}]; refused [what the oracle fell short of; then no table is shown];
+checked (whether an oracle was there at all); left_out [{run, reason}]; by_route {route: {systems, pairs, metrics {name:
+{items, cochran, pairs [{a, b, only_a, only_b, both, neither, p, holm, verdict}]}}, index [{a, b, difference, low, high,
+apart}], ranks {system: {low, high, like_leader}}}}; judges (where another judge has read the same store): see
+judges.compared.
 """
 
 from __future__ import annotations

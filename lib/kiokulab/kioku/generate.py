@@ -1,8 +1,9 @@
 """Step 1 of the kioku track: editions. Reading one (with its digests), making one by template, and handing it to a run.
 
-The template generator is seeded and offline: the same seed gives the same bytes on every machine, and a persona does not
-depend on how many others are made with it. Only `random.Random` seeded with strings is used; its sequences are part of
-Python's promise for `random()`, and `choice`, `sample` and `shuffle` build on it in a fixed way in the supported versions.
+The template generator is seeded and offline: the same seed gives the same bytes on every machine, and a persona does
+not depend on how many others are made with it. Only `random.Random` seeded with strings is used; its sequences are part
+of Python's promise for `random()`, and `choice`, `sample` and `shuffle` build on it in a fixed way in the supported
+versions.
 """
 
 from __future__ import annotations
@@ -224,7 +225,8 @@ def _check_times(persona: Persona, path: Path, number: int | None) -> None:
 
 
 def persona_json(persona: Persona) -> str:
-    """A persona as JSON with one fact and one session a line, so that a difference and an error have a place to point to."""
+    """A persona as JSON with one fact and one session a line, so that a difference and an error have a place to point
+    to."""
     row = persona.model_dump(mode="json")
     head = ",".join(f"{files.dumps(key)}:{files.dumps(row[key])}" for key in ("id", "language", "name"))
     facts, sessions = (",\n".join(files.dumps(item) for item in row[key]) for key in ("facts", "sessions"))
@@ -275,8 +277,8 @@ def write_edition(
 
 
 def seal(folder: str | Path, *, name: str | None = None, notes: str = "", licence: str = "unknown") -> Edition:
-    """Make an edition of persona files (*.json, *.jsonl) that somebody wrote: digests and audit counts into edition.json.
-    InputError with file:line for a file that cannot be read, or with the faults that the audit finds."""
+    """Make an edition of persona files (*.json, *.jsonl) that somebody wrote: digests and audit counts into
+    edition.json. InputError with file:line for a file that cannot be read, or with the faults that the audit finds."""
     folder = Path(folder)
     if (folder / "edition.json").exists():
         raise InputError(
@@ -321,7 +323,8 @@ def seal(folder: str | Path, *, name: str | None = None, notes: str = "", licenc
 
 
 def make_dataset(seed: int, personas: int, out: str | Path | None = None) -> Path:
-    """`make dataset SEED=… PERSONAS=…`: the folder of the edition made (outputs/editions/kioku/seed<seed>-n<personas> by default)."""
+    """`make dataset SEED=… PERSONAS=…`: the folder of the edition made (outputs/editions/kioku/seed<seed>-n<personas>
+    by default)."""
     if personas < 1:
         raise InputError(f"{personas} personas cannot be made", "PERSONAS", "Give 1 or more")
     folder = Path(out) if out else Path("outputs/editions/kioku") / f"seed{seed}-n{personas}"
@@ -341,7 +344,8 @@ def run(folder: str | Path, params) -> list[dict]:
     """Step 1: load the edition, audit it, and write the run's dataset.jsonl (a persona a line).
 
     With `params.personas` = n only the first n are taken, alternately from the languages (en-01, ja-01, en-02, ...); 0
-    takes all. Returns a summary row a persona. InputError for an edition that cannot be used or more personas than it has.
+    takes all. Returns a summary row a persona. InputError for an edition that cannot be used or more personas than it
+    has.
     """
     edition, personas = load_edition(params.edition)
     # ours were audited before they were written, and their digests were just compared
@@ -369,9 +373,10 @@ def alternate(personas: list[Persona], n: int = 0) -> list[Persona]:
 
 
 def describe(persona: Persona) -> dict:
-    """Counts of one persona, with what keeping every utterance would cost: noise (share of sentences in turns that state
-    nothing, sentence by sentence where a turn states something) and compression (characters of all utterances / of the
-    current ledger versions of facts not forgotten). Both are estimates by label; the judge's own figures are in step 3."""
+    """Counts of one persona, with what keeping every utterance would cost: noise (share of sentences in turns that
+    state nothing, sentence by sentence where a turn states something) and compression (characters of all utterances /
+    of the current ledger versions of facts not forgotten). Both are estimates by label; the judge's own figures are in
+    step 3."""
     forms = auditing.Forms(persona.facts)
     turns = [turn for session in persona.sessions for turn in session.turns]
     sentences = noise = 0
@@ -610,8 +615,8 @@ class _Talk:
         return choice
 
     def say(self, make, states: set[str], allowed: str | None = None) -> str:
-        """A text from `make()` that holds no version beyond `states` (and those of the fact `allowed`). Drawn again until
-        it does; a vocabulary that never gives one is a defect, and is said."""
+        """A text from `make()` that holds no version beyond `states` (and those of the fact `allowed`). Drawn again
+        until it does; a vocabulary that never gives one is a defect, and is said."""
         for _ in range(60):
             text = make()
             if all(name in states or name.split(".")[0] == allowed for name in self.forms.stated(text)):
@@ -679,7 +684,8 @@ class _Talk:
         ), answer
 
     def chatter(self) -> list[tuple[str, str]]:
-        """One to three neighbouring exchanges of a topic, drawn so that no line of it was said before where that can be."""
+        """One to three neighbouring exchanges of a topic, drawn so that no line of it was said before where that can
+        be."""
         if not self.topics:
             self.topics = list(self.vocabulary.topics)
             self.rng.shuffle(self.topics)

@@ -1,14 +1,14 @@
 """Editions written by a language model: first the ledger, then the conversations one by one, then the questions.
 
-When what is said is drawn by the seed; what it is, is invented by the model. Every reply has a schema and is held to the same
-audit as every other edition, step by step, so that a fault is named to the model while it can still be mended. A reply that is
-faulty twice ends the persona: it is reported as not made, and is in no edition.
+When what is said is drawn by the seed; what it is, is invented by the model. Every reply has a schema and is held to
+the same audit as every other edition, step by step, so that a fault is named to the model while it can still be mended.
+A reply that is faulty twice ends the persona: it is reported as not made, and is in no edition.
 
-A second model then reads each conversation against the ledger (the page's second check). It decides nothing: what it finds is
-listed in edition.json, for people. Where it gave no answer, the conversation is listed as not read.
+A second model then reads each conversation against the ledger (the page's second check). It decides nothing: what it
+finds is listed in edition.json, for people. Where it gave no answer, the conversation is listed as not read.
 
-A model is not reproducible by a seed. What it said is in generation-calls.sqlite beside the edition, from which a stopped
-command goes on; the edition's digests are what is frozen.
+A model is not reproducible by a seed. What it said is in generation-calls.sqlite beside the edition, from which a
+stopped command goes on; the edition's digests are what is frozen.
 """
 
 from __future__ import annotations
@@ -394,11 +394,11 @@ def run(
     concurrency: int = 8,
     sizes: dict[str, int] = SIZES,
 ) -> Made:
-    """Make an edition in `folder`, which says in edition.json what was found and what was not made. `grader`: the model of the
-    second check, default `model`. Nothing is written where no persona was made.
+    """Make an edition in `folder`, which says in edition.json what was found and what was not made. `grader`: the model
+    of the second check, default `model`. Nothing is written where no persona was made.
 
-    Raises InputError for a folder with another edition, a missing budget or key; BudgetReached and UpstreamDown as a run does:
-    the same command then goes on where it stopped.
+    Raises InputError for a folder with another edition, a missing budget or key; BudgetReached and UpstreamDown as a
+    run does: the same command then goes on where it stopped.
     """
     folder, grader = Path(folder), grader or model
     if (folder / "edition.json").exists():
@@ -458,7 +458,8 @@ def run(
 
 
 def _write(folder: Path, made: Made, model: str, grader: str, seed: int, sizes: dict[str, int]) -> None:
-    """Persona files, then edition.json. Raises InputError where the whole fails its audit, which its parts have passed."""
+    """Persona files, then edition.json. Raises InputError where the whole fails its audit, which its parts have
+    passed."""
     faults = auditing.audit(made.personas, sizes)
     if any(not fault.warning for fault in faults):
         raise InputError(

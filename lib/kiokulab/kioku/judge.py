@@ -61,8 +61,8 @@ def view(fact: Fact) -> FactView:
 
 
 def split(memory: MemoryRow, before: MemoryRow | None = None) -> StoredText:
-    """A memory as a judge reads it. It goes on with the memory before where both are turns of one conversation, kept as they were
-    said: an answer then may leave out what the question was about."""
+    """A memory as a judge reads it. It goes on with the memory before where both are turns of one conversation, kept as
+    they were said: an answer then may leave out what the question was about."""
     turns = (
         before is not None
         and {memory.kind, before.kind} <= set(ROLES)
@@ -79,7 +79,8 @@ def split(memory: MemoryRow, before: MemoryRow | None = None) -> StoredText:
 
 
 def _day(created: str | None) -> date | None:
-    """The day, by the memory's own clock, on which it came about. Bias: a store that keeps UTC is a day off near midnight."""
+    """The day, by the memory's own clock, on which it came about. Bias: a store that keeps UTC is a day off near
+    midnight."""
     try:
         return datetime.fromisoformat(created).date() if created else None
     except ValueError:
@@ -106,8 +107,8 @@ def judge_unit(
 ) -> list[dict]:
     """The judged rows of one unit: size, versions, sentences, answers, in that order.
 
-    `unit` and `route` default to those of the rows. `store`: status and reason of the dump. `not_asked_to_forget`: why the
-    system was never asked to forget, where it was not.
+    `unit` and `route` default to those of the rows. `store`: status and reason of the dump. `not_asked_to_forget`: why
+    the system was never asked to forget, where it was not.
     """
     if isinstance(grader, str):
         check_grader(grader)
@@ -252,8 +253,8 @@ def _grade(persona: Persona, fact: Fact, answer: Answer, judge: Judge, grader: s
 
 
 def judge_store(unit: dict) -> dict[str, list[dict]]:
-    """One unit in a process of its own: {"judgements": rows}. `unit` is what `plan` made; "meter" in it is base URL and run of the
-    meter, where a model is asked."""
+    """One unit in a process of its own: {"judgements": rows}. `unit` is what `plan` made; "meter" in it is base URL and
+    run of the meter, where a model is asked."""
     name, endpoint = unit["unit"], None
     if unit.get("meter"):
         endpoint = partial(meter.Session(*unit["meter"]).endpoint, name)
@@ -297,7 +298,8 @@ def check(params: Any) -> None:
 
 
 def plan(folder: Path, params: Any) -> list[dict]:
-    """The units that step 2 finished, with their rows, in order. Raises InputError for a judge, answerer or grader that is not built."""
+    """The units that step 2 finished, with their rows, in order. Raises InputError for a judge, answerer or grader that
+    is not built."""
     check(params)
     personas = {row["id"]: row for row in read_jsonl(folder / "dataset.jsonl")}
     rows: dict[str, dict[str, list[dict]]] = defaultdict(lambda: {"memories": [], "contexts": [], "events": []})
@@ -383,8 +385,8 @@ def run(folder: str | os.PathLike, params: Any) -> list[dict]:
 
 
 def _measure(params: Any, session: meter.Session | None) -> dict[str, Any]:
-    """Name, version and agreement of the judge with the labelled set. A model is asked about several pairs at once, and about
-    `judge_set_pairs` of them a language where not all are wanted: `of` then says of how many."""
+    """Name, version and agreement of the judge with the labelled set. A model is asked about several pairs at once, and
+    about `judge_set_pairs` of them a language where not all are wanted: `of` then says of how many."""
     if session is None or not models_named(params.judge):
         judge = _judge(params.judge, params.embedder)
         return {"name": judge.name, "version": judge.version, "measured": measured_once(judge, judge_set())}

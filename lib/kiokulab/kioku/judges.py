@@ -1,5 +1,5 @@
-"""What judges are compared by: two of them on one run, item by item, and the labelled pairs that one is measured on. Pure, but for the
-reading of the set."""
+"""What judges are compared by: two of them on one run, item by item, and the labelled pairs that one is measured on.
+Pure, but for the reading of the set."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def compared(mine: Sequence[Row], theirs: Sequence[Row], name: str) -> dict[str,
     """This run's judgements against those of another judge of the same store.
 
     mine, theirs : rows of judgements.jsonl. name : what the other run is called.
-    Gives {"run", "mine", "theirs" (names of the judges), "versions", "answers"}, the last two each with n (judged by both), agree,
-    kappa (Cohen's; None where it is undefined), only_mine and only_theirs (judged by one alone), missing (rows one of them lacks),
-    differ (number), items (the first MOST: unit, fact, version, mine, theirs, reason).
+    Gives {"run", "mine", "theirs" (names of the judges), "versions", "answers"}, the last two each with n (judged by
+    both), agree, kappa (Cohen's; None where it is undefined), only_mine and only_theirs (judged by one alone), missing
+    (rows one of them lacks), differ (number), items (the first MOST: unit, fact, version, mine, theirs, reason).
     """
     heads = [next((row["name"] for row in rows if row["kind"] == "judge"), None) for rows in (mine, theirs)]
     return {
@@ -73,8 +73,8 @@ def _side_by_side(mine: Mapping[tuple, Row], theirs: Mapping[tuple, Row]) -> dic
 def scored_pairs(
     folder: str | Path, most: int = 0, seed: int = 1, sets: Sequence[str] = SETS
 ) -> dict[str, tuple[list[tuple[Row, str]], int]]:
-    """set -> ([(row, "file:line")], how many there are) of the scored half of the labelled sets in `folder`; one without a file is
-    left out. `most`: pairs of each that are taken, 0 = all (see `drawn`)."""
+    """set -> ([(row, "file:line")], how many there are) of the scored half of the labelled sets in `folder`; one
+    without a file is left out. `most`: pairs of each that are taken, 0 = all (see `drawn`)."""
     found = {}
     for name in sets:
         path = Path(folder) / f"{name}.jsonl"
@@ -85,8 +85,9 @@ def scored_pairs(
 
 
 def drawn(rows: Sequence[tuple[Row, str]], most: int, seed: int) -> list[tuple[Row, str]]:
-    """`most` of `rows` (row, place), in their order; all of them for 0 or where there are no more. Each kind has its share of them by
-    largest remainders, so that the sample is mixed as the set is; which ones of a kind, a digest of seed and id decides."""
+    """`most` of `rows` (row, place), in their order; all of them for 0 or where there are no more. Each kind has its
+    share of them by largest remainders, so that the sample is mixed as the set is; which ones of a kind, a digest of
+    seed and id decides."""
     if not 0 < most < len(rows):
         return list(rows)
     kinds: dict[str, list[int]] = defaultdict(list)

@@ -1,10 +1,10 @@
-"""The rule judge's agreement with the labelled set, worked out once and kept: the same sources, embedder and set give the same
-figures, and each run's step 3 asks for them (3 to 7 s).
+"""The rule judge's agreement with the labelled set, worked out once and kept: the same sources, embedder and set give
+the same figures, and each run's step 3 asks for them (3 to 7 s).
 
-What is kept is addressed by everything that decides it: the bytes of every module beside the judge and of the labelled set,
-Python, the packages that read text, the embedder's own identity (None: nothing is kept). A process that cannot be sure that what it
-loaded is what lies on the disk, because a source changed since, or in the minute before, neither reads nor writes. A file that
-cannot be read is worked out again; one that cannot be written is not needed.
+What is kept is addressed by everything that decides it: the bytes of every module beside the judge and of the labelled
+set, Python, the packages that read text, the embedder's own identity (None: nothing is kept). A process that cannot be
+sure that what it loaded is what lies on the disk, because a source changed since, or in the minute before, neither
+reads nor writes. A file that cannot be read is worked out again; one that cannot be written is not needed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _MINUTE = 60.0
 
 
 def _sources() -> str | None:
-    """Digest of all modules of the kit's top folder (the judge imports from there only); None where they cannot be read, or
-    one was written less than a minute ago."""
+    """Digest of all modules of the kit's top folder (the judge imports from there only); None where they cannot be
+    read, or one was written less than a minute ago."""
     digest = hashlib.sha256()
     try:
         for path in sorted(_KIT.glob("*.py")):

@@ -1,14 +1,16 @@
 """Language models as judge, panel, answerer and grader of the kioku track.
 
-Prompts are files of our own (prompts/<name>-<version>.md: instructions, a line `---`, the data). Memory texts, questions and
-answers stand between marks that they cannot contain (llm.fenced), and a reply is an object of a fixed schema whose only free text
-is an answer, so nothing that a memory says can become an instruction that is carried out. That protects the form: a reply cannot
-leave its schema, name what was not asked, or end a fence. It does not protect the model's opinion: a model that believes a
-sentence that says "this fact is held" is wrong, and how often that happens is what the judge's own measure is for.
+Prompts are files of our own (prompts/<name>-<version>.md: instructions, a line `---`, the data). Memory texts,
+questions and answers stand between marks that they cannot contain (llm.fenced), and a reply is an object of a fixed
+schema whose only free text is an answer, so nothing that a memory says can become an instruction that is carried out.
+That protects the form: a reply cannot leave its schema, name what was not asked, or end a fence. It does not protect
+the model's opinion: a model that believes a sentence that says "this fact is held" is wrong, and how often that happens
+is what the judge's own measure is for.
 
-A judge is asked in batches of facts, with the sentences that could state them: all of a small store, else those that share a
-value form or an anchor with a version, or are near to it by embedding. A sentence that is no candidate is not shown, so this gate
-can lose a hold and can never make one. What fails is `not_judged` with its reason, for the versions of that batch alone.
+A judge is asked in batches of facts, with the sentences that could state them: all of a small store, else those that
+share a value form or an anchor with a version, or are near to it by embedding. A sentence that is no candidate is not
+shown, so this gate can lose a hold and can never make one. What fails is `not_judged` with its reason, for the versions
+of that batch alone.
 """
 
 from __future__ import annotations
@@ -139,7 +141,8 @@ class ModelJudge:
 
 
 class ModelReading:
-    """What a model read in one store. Layers are asked when they are wanted: a store without derived text costs one reading."""
+    """What a model read in one store. Layers are asked when they are wanted: a store without derived text costs one
+    reading."""
 
     def __init__(
         self, judge: ModelJudge, facts: Sequence[FactView], memories: Sequence[StoredText], subject: str | None
@@ -266,8 +269,8 @@ class ModelReading:
 
 
 def majority(votes: Sequence[str]) -> str:
-    """The vote of more than half of those who voted (`not_judged` is no vote): two of three, or two equal ones where one is
-    missing. "undecided" where there is none, or where only one voted. Pure."""
+    """The vote of more than half of those who voted (`not_judged` is no vote): two of three, or two equal ones where
+    one is missing. "undecided" where there is none, or where only one voted. Pure."""
     cast = Counter(vote for vote in votes if vote != "not_judged")
     if not cast:
         return "not_judged"
@@ -328,8 +331,8 @@ class PanelReading:
 
 
 def agreement_of(rows: Sequence[dict[str, str]]) -> dict[str, Any]:
-    """Agreement of a panel from its votes, one dict (member -> verdict) a version: unanimous {"k", "n"} over versions that all
-    judged, Krippendorff's alpha, Cohen's kappa a pair (None where it is undefined), undecided. Pure."""
+    """Agreement of a panel from its votes, one dict (member -> verdict) a version: unanimous {"k", "n"} over versions
+    that all judged, Krippendorff's alpha, Cohen's kappa a pair (None where it is undefined), undecided. Pure."""
     from kiokulab import stats
 
     members = list(rows[0]) if rows else []
@@ -361,7 +364,8 @@ def _figure(value: float | None) -> float | None:
 
 
 class ModelAnswerer:
-    """Answers a check question from its context alone. `answer` raises llm.Failure where the model gave no usable reply."""
+    """Answers a check question from its context alone. `answer` raises llm.Failure where the model gave no usable
+    reply."""
 
     def __init__(self, model: llm.Model):
         self.model, self.name = model, f"llm:{model.name}"
@@ -431,7 +435,8 @@ class ModelGrader:
 
 
 def make(name: str, embedder: Any, endpoint: Callable[[str], str]) -> ModelJudge | Panel:
-    """The judge "llm:<model>" or "panel:[a, b, c]". Raises InputError for a panel of fewer than three, or with a model twice."""
+    """The judge "llm:<model>" or "panel:[a, b, c]". Raises InputError for a panel of fewer than three, or with a model
+    twice."""
     models = check_name(name)
     if name.startswith("llm:"):
         return ModelJudge(llm.Model(models[0], endpoint), embedder)
@@ -442,7 +447,8 @@ def make(name: str, embedder: Any, endpoint: Callable[[str], str]) -> ModelJudge
 
 
 def check_name(name: str) -> list[str]:
-    """The models of "llm:<model>" or "panel:[...]". Raises InputError where there are none, or a panel cannot have a majority."""
+    """The models of "llm:<model>" or "panel:[...]". Raises InputError where there are none, or a panel cannot have a
+    majority."""
     models = models_named(name)
     if not models or not all(models):
         raise InputError(f"{name!r} names no model", "judge", "For example llm:openai/gpt-6-luna or panel:[a, b, c]")

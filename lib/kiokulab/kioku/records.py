@@ -269,7 +269,8 @@ class AnswerRow(Record):
 
 
 class SizeRow(Record):
-    """judgements.jsonl, kind 'size': characters of one unit, for compression. NFC characters, ids and metadata left out."""
+    """judgements.jsonl, kind 'size': characters of one unit, for compression. NFC characters, ids and metadata left
+    out."""
 
     kind: Literal["size"] = "size"
     unit: str

@@ -101,7 +101,8 @@ def fates(units: Sequence[analyze.Unit], route: str) -> dict[str, dict[str, str]
 
 
 def fate(unit: analyze.Unit, fact: Any) -> str:
-    """held, missed, stale (an older version is kept, whether or not the new one is), leaked, forgotten or not judged."""
+    """held, missed, stale (an older version is kept, whether or not the new one is), leaked, forgotten or not
+    judged."""
     if fact.forget is not None:
         kept = analyze.content_kept(fact, unit.versions)
         return "not judged" if kept is None else "leaked" if kept else "forgotten"
@@ -363,7 +364,8 @@ def _events(folder: Path) -> list[dict[str, Any]]:
 
 
 def pictures(story: Story) -> dict[str, tuple[Callable[[], bytes], str]]:
-    """Name -> (what draws it as PNG bytes, alt text) of the run's figures. Index and floors need a table that may be shown."""
+    """Name -> (what draws it as PNG bytes, alt text) of the run's figures. Index and floors need a table that may be
+    shown."""
     from kiokulab import plots
 
     route = story.metrics["route"]
@@ -451,8 +453,8 @@ def _context(story: Story, needed: set[str]) -> dict[str, Any]:
 
 
 def part(story: Story, name: str) -> str:
-    """One part of the report as HTML for a notebook cell: routes, published, languages, cases, differences, beyond, judge,
-    conditions. Raises KeyError for an unknown part."""
+    """One part of the report as HTML for a notebook cell: routes, published, languages, cases, differences, beyond,
+    judge, conditions. Raises KeyError for an unknown part."""
     template = _environment().get_template("report.html")
     context = template.new_context(_context(story, {name}))
     body = "".join(template.blocks[name](context))

@@ -5,16 +5,18 @@ texts lies there in full:
 
 - as bytes in UTF-8, UTF-16LE or UTF-16BE (which also finds it in free pages of a database, in a log, in a WAL file),
 - or in the normal form of the text (JSON escapes undone, NFKC, case and white space left out),
-- in the file itself, and in every gzip, zstd and zip member in it, also in members inside members; in a loose object of git,
+- in the file itself, and in every gzip, zstd and zip member in it, also in members inside members; in a loose object of
+  git,
 - and in the rows of an SQLite database with its WAL, since a row that spills over pages is not in one piece there.
 
 What it cannot find, so that "not found" is not "gone": a text that the system has worded anew, split inside a sentence,
-encrypted, or packed in another way (snappy, lz4, brotli, deflate without a header, a pack of git); vectors, from which a text can be
-guessed; and copies outside the unit's folder. Links are not followed. Time grows linearly with bytes.
+encrypted, or packed in another way (snappy, lz4, brotli, deflate without a header, a pack of git); vectors, from which
+a text can be guessed; and copies outside the unit's folder. Links are not followed. Time grows linearly with bytes.
 
-A unit's store is not all that a system writes to: its worker has a HOME and a TMPDIR of its own beside the store, and a log of what the
-system printed. They are searched with it (`beside`), and what is found there is named so. What the kit itself prints into that log on the
-system's behalf, a traceback for example, counts too: it lies on the disk all the same.
+A unit's store is not all that a system writes to: its worker has a HOME and a TMPDIR of its own beside the store, and a
+log of what the system printed. They are searched with it (`beside`), and what is found there is named so. What the kit
+itself prints into that log on the system's behalf, a traceback for example, counts too: it lies on the disk all the
+same.
 """
 
 from __future__ import annotations
@@ -152,8 +154,9 @@ class _Needles:
         return found
 
 
-# places that say more than a file's first bytes: what a report calls files whose path fits, first that fits. What SQLite or PostgreSQL keeps
-# for crashes (WAL) and what systems keep for people to look back at is where deleted texts live longest
+# places that say more than a file's first bytes: what a report calls files whose path fits, first that fits. What
+# SQLite or PostgreSQL keeps for crashes (WAL) and what systems keep for people to look back at is where deleted texts
+# live longest
 _GIT = re.compile(r"(^|/)objects/[0-9a-f]{2}/[0-9a-f]{38}$")  # an object that is not packed yet: one zlib stream
 _PLACES = tuple(
     (re.compile(pattern), name)
@@ -174,7 +177,8 @@ _PLACES = tuple(
 
 
 def _kind(path: Path, start: bytes) -> str:
-    """What a report calls the file: by its place where that is known, else by its first bytes, else by the end of its name."""
+    """What a report calls the file: by its place where that is known, else by its first bytes, else by the end of its
+    name."""
     for pattern, name in _PLACES:
         if pattern.search(path.as_posix()):
             return name
@@ -346,8 +350,8 @@ def _limited(pieces: Iterable[bytes], name: str, warn: Callable[[str], None]) ->
 
 
 def beside(store: str | os.PathLike) -> list[tuple[Path, str]]:
-    """(file or folder, what a report calls it) of what else a unit leaves where `store` is the folder ``store`` of its own folder: the worker's
-    home and temporary folder and its log. Empty for any other folder."""
+    """(file or folder, what a report calls it) of what else a unit leaves where `store` is the folder ``store`` of its
+    own folder: the worker's home and temporary folder and its log. Empty for any other folder."""
     store = Path(store)
     if store.name != "store":
         return []
@@ -361,8 +365,8 @@ def _files(place: Path) -> list[Path]:
 
 
 def scan(folder: str | os.PathLike, texts: dict[str, dict[str, list[str]]]) -> dict:
-    """Search every file under `folder` for `texts` (as `contents` gives them), and what lies `beside` it where it is a unit's store; kinds
-    of files found there begin with ``home:``, ``tmp:`` or ``worker:``.
+    """Search every file under `folder` for `texts` (as `contents` gives them), and what lies `beside` it where it is a
+    unit's store; kinds of files found there begin with ``home:``, ``tmp:`` or ``worker:``.
 
     Returns ``{"forgotten": {"n", "found": {fact: [file kinds]}, "not_searchable": [facts]}, "replaced": the same,
     "files": n, "bytes": n, "warnings": [...]}``. `n` counts the facts that could be searched for. A file that cannot be

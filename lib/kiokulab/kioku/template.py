@@ -207,8 +207,8 @@ _NUMERALS = frozenset("0123456789〇一二三四五六七八九十百千万億")
 
 
 def holds(form: str, normalised_text: str) -> bool:
-    """Whether `form` (normalised) stands in `normalised_text` as a word of its own. Latin letters and digits must not go
-    on past its ends, numbers neither ("6" is not in "6:30", 6時 not in 6時半, 五日 not in 十五日); other Japanese has no
+    """Whether `form` (normalised) stands in `normalised_text` as a word of its own. Latin letters and digits must not
+    go on past its ends, numbers neither ("6" is not in "6:30", 6時 not in 6時半, 五日 not in 十五日); other Japanese has no
     word ends that one could look at."""
     start = normalised_text.find(form)
     while start >= 0:
@@ -371,7 +371,8 @@ def load_vocabulary(language: str) -> Vocabulary:
 
 
 def expand(template: str, rng: random.Random, fill: dict[str, str] | None = None, language: str = "en") -> str:
-    """One text from a template: a choice for each `<a|b>`, `fill` for the placeholders, capitals where sentences start."""
+    """One text from a template: a choice for each `<a|b>`, `fill` for the placeholders, capitals where sentences
+    start."""
     result = _CHOICE.sub(lambda match: rng.choice(match[1].split("|")), template)
     if language == "en":  # "a {feel} day" with "odd"
         result = re.sub(

@@ -14,7 +14,8 @@ conversations, a line an utterance, with its labels in brackets:
     u [f01.1] Pickle rolled in something awful.
     a Oh no. Is the dog in the bath yet?
 
-`compile_text` gives a Persona or raises InputError with the line that cannot be read; what the audit asks for is left to it.
+`compile_text` gives a Persona or raises InputError with the line that cannot be read; what the audit asks for is left
+to it.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ def compile_text(text: str, place: str = "source") -> Persona:
 
 
 def _give_forms(facts: list[dict], sessions: list[dict]) -> None:
-    """The words that imply a version become forms of its value parts that the version before did not have: whoever keeps the
-    utterance that says a version keeps one of its forms (the audit holds the edition to that)."""
+    """The words that imply a version become forms of its value parts that the version before did not have: whoever
+    keeps the utterance that says a version keeps one of its forms (the audit holds the edition to that)."""
     versions = {f"{fact['id']}.{v['n']}": (fact, i) for fact in facts for i, v in enumerate(fact["versions"])}
     for evidence in [e for session in sessions for turn in session["turns"] for e in turn.implied or []]:
         if evidence.version not in versions:
@@ -166,7 +167,8 @@ def _fact_line(source: _Source, number: int, plain: str, fact: dict) -> None:
 
 
 def _part(source: _Source, number: int, plain: str, fact: dict) -> list[str]:
-    """Forms of one value part: '^' (as in the version before), or forms, typed ones ('@time 18:30') and ones to leave out ('-6')."""
+    """Forms of one value part: '^' (as in the version before), or forms, typed ones ('@time 18:30') and ones to leave
+    out ('-6')."""
     if plain == "^":
         position = len(fact["versions"][-1]["values"])
         if len(fact["versions"]) < 2 or position >= len(fact["versions"][-2]["values"]):
@@ -188,7 +190,8 @@ def _part(source: _Source, number: int, plain: str, fact: dict) -> list[str]:
 
 
 def _typed(kind: str, value: str):
-    """The value as `values.forms` takes it: '850 USD' -> [850, 'USD']; '3 week' or '1 2 weeks' -> {'n', 'per'}; else text or a number."""
+    """The value as `values.forms` takes it: '850 USD' -> [850, 'USD']; '3 week' or '1 2 weeks' -> {'n', 'per'}; else
+    text or a number."""
 
     def number(text: str) -> float:
         return float(text) if "." in text else int(text)
@@ -323,12 +326,13 @@ _WORDS = {"en": re.compile(r"[a-z0-9à-ɏ']+"), "ja": re.compile(f"[{KANJI}]+|[{
 
 
 def shared_ngrams(personas: list[Persona], n: int = 5) -> list[tuple[str, str, float]]:
-    """For each two personas of a language the share of n-grams of words in common, of the smaller set: (a, b, share), largest first.
+    """For each two personas of a language the share of n-grams of words in common, of the smaller set: (a, b, share),
+    largest first.
 
-    An n-gram lies within one utterance; punctuation does not count. An English word is letters, digits and apostrophes. A Japanese
-    one is the longest run of one script: kanji, katakana, hiragana, or letters and digits (来週の木曜 is 来週, の, 木曜). No
-    dictionary is asked, so that anybody counts the same; endings and particles that touch are one word (しましたが), so words are
-    somewhat longer than a dictionary's (2.3 characters on the average in v1)."""
+    An n-gram lies within one utterance; punctuation does not count. An English word is letters, digits and apostrophes.
+    A Japanese one is the longest run of one script: kanji, katakana, hiragana, or letters and digits (来週の木曜 is 来週, の,
+    木曜). No dictionary is asked, so that anybody counts the same; endings and particles that touch are one word (しましたが),
+    so words are somewhat longer than a dictionary's (2.3 characters on the average in v1)."""
     sets = {}
     for persona in personas:
         grams: set = set()
@@ -350,8 +354,8 @@ def build(folder: str | Path) -> Edition:
     """Compile the sources of an edition's folder, audit them all, and write the persona files and edition.json.
 
     `source/about.json` says what the texts cannot: {"edition", "personas": [ids, the sources that belong to it],
-    "reviewed_by_people", "licence", "notes"}. InputError, and nothing is written, where a source is missing or cannot be
-    read or the audit finds a fault."""
+    "reviewed_by_people", "licence", "notes"}. InputError, and nothing is written, where a source is missing or cannot
+    be read or the audit finds a fault."""
     folder = Path(folder)
     about = json.loads((folder / "source" / "about.json").read_text(encoding="utf-8"))
     missing = [name for name in about["personas"] if not (folder / "source" / f"{name}.txt").is_file()]
@@ -387,7 +391,8 @@ def build(folder: str | Path) -> Edition:
 
 
 def check(paths: list[str]) -> int:
-    """Compile and audit sources, print counts, faults and the n-grams that two personas share. Returns the number of faults."""
+    """Compile and audit sources, print counts, faults and the n-grams that two personas share. Returns the number of
+    faults."""
     personas = [compile_file(path) for path in paths]
     faults = auditing.audit(personas, LEDGER_PARAMETERS)
     for persona in personas:

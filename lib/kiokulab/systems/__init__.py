@@ -107,7 +107,8 @@ def _plain(name: str) -> str:
 
 
 def _file(path: str) -> Path:
-    """A file by its path, relative to the working folder or to the checkout: a notebook runs in another folder than `make`."""
+    """A file by its path, relative to the working folder or to the checkout: a notebook runs in another folder than
+    `make`."""
     here = Path(path).expanduser()
     return here if here.exists() else Path(__file__).resolve().parents[3] / here
 
@@ -153,8 +154,8 @@ def resolve(text: str) -> Resolution:
     """What system a typed name means.
 
     Case, ``_`` and ``-`` do not matter; a near miss with one clear match is taken, and `note` says so. A text
-    ``path/to/file.py:Class`` stands for itself, and so do ``mcp:<file>`` and ``agent:<file>``. Raises InputError for a system that is not built yet, and for an
-    unknown one with the list of names. Nothing is imported or installed.
+    ``path/to/file.py:Class`` stands for itself, and so do ``mcp:<file>`` and ``agent:<file>``. Raises InputError for a
+    system that is not built yet, and for an unknown one with the list of names. Nothing is imported or installed.
     """
     if ".py:" in text:
         _adapter_by_path(text)
@@ -227,10 +228,11 @@ def locked_version(lock: Path, package: str) -> str:
 def describe(name: str, settings: dict[str, Any] | None = None) -> dict[str, Any]:
     """Everything about a system that decides a result, and whether it is installed; nothing is installed for it.
 
-    Keys: name, version, package, lock_digest (None without a lock), source_digest (of the adapter's file, and of the settings' file where the name gives one), feeds,
-    dates, model, embeddings, capabilities (sorted), keeps, settings (defaults with `settings` over them), environment
-    (its name under .envs/, or None), installed. Raises InputError for a setting that the system does not know and, where
-    `settings` are given (a run's, even if there are none in them), where this machine lacks what the adapter says it needs.
+    Keys: name, version, package, lock_digest (None without a lock), source_digest (of the adapter's file, and of the
+    settings' file where the name gives one), feeds, dates, model, embeddings, capabilities (sorted), keeps, settings
+    (defaults with `settings` over them), environment (its name under .envs/, or None), installed. Raises InputError for
+    a setting that the system does not know and, where `settings` are given (a run's, even if there are none in them),
+    where this machine lacks what the adapter says it needs.
     """
     from kiokulab.systems import environments
 

@@ -17,7 +17,8 @@ SYSTEMS = {"agent": "Agent"}
 
 
 class Agent(System):
-    """Each session is one call of `command`, which gets its text on standard input; what `folder` holds is what it remembers.
+    """Each session is one call of `command`, which gets its text on standard input; what `folder` holds is what it
+    remembers.
 
     Usually given as ``SYSTEM=agent:<file.yml>``, whose keys these settings are.
     """
@@ -27,9 +28,10 @@ class Agent(System):
     needs = "a file of settings, and the agent"
     keeps = "some"
     model = "optional"
-    # command: what gets a session; ask: what gets a question and prints the answer (none: no search). In both, {workdir}, {home},
-    # {space}, {date} and {endpoint} are replaced, in `ask` {query} too. folder, below the unit's store: what is listed, files that fit
-    # `files`. environment: names that are passed on. model: "required" where the agent asks the run's model at {endpoint}, as {model}
+    # command: what gets a session; ask: what gets a question and prints the answer (none: no search). In both,
+    # {workdir}, {home}, {space}, {date} and {endpoint} are replaced, in `ask` {query} too. folder, below the unit's
+    # store: what is listed, files that fit `files`. environment: names that are passed on. model: "required" where the
+    # agent asks the run's model at {endpoint}, as {model}
     settings: dict[str, Any] = {
         "command": [], "ask": [], "folder": "work", "files": "**/*.md", "feeds": "session", "environment": [], "version": "", "timeout_s": 600,
         "clean_up": [], "model": "optional",
@@ -71,7 +73,8 @@ class Agent(System):
             (self.place / folder).mkdir(exist_ok=True)
 
     def _run(self, command: list[str], text: str, **words: str) -> str:
-        """What the command prints. Raises SystemFailure where it cannot be run, is late, or ends with anything but 0."""
+        """What the command prints. Raises SystemFailure where it cannot be run, is late, or ends with anything but
+        0."""
         from kiokulab.systems.process import clean_environment
 
         words = {

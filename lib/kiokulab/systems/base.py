@@ -204,7 +204,8 @@ class System:
         self.config: dict[str, Any] = {**self.settings, **settings}
 
     def missing(self) -> str | None:
-        """What this machine lacks for these settings, and what to do: asked before anything starts. None where all is there."""
+        """What this machine lacks for these settings, and what to do: asked before anything starts. None where all is
+        there."""
         return None
 
     # life cycle

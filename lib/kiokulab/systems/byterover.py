@@ -1,4 +1,5 @@
-"""ByteRover (byterover-cli), offline: its daemon, its MCP server, its files. What was run and what it cannot do: byterover.md."""
+"""ByteRover (byterover-cli), offline: its daemon, its MCP server, its files. What was run and what it cannot do:
+byterover.md."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ dns.lookup = function (host, ...rest) {
 
 
 class ByteRover(System):
-    """Each session is one `brv-curate`; after the last one comes one `brv dream`; what is stored is read from its files."""
+    """Each session is one `brv-curate`; after the last one comes one `brv dream`; what is stored is read from its
+    files."""
 
     name = "byterover"
     package = "npm:byterover-cli"
@@ -64,7 +66,8 @@ class ByteRover(System):
     model = "required"
     keeps = "some"
     capabilities = frozenset({"search", "clean_up", "reset"})
-    # reading: "query" asks its MCP tool and gets one text; "search" lists files by BM25 through the command line, seconds each
+    # reading: "query" asks its MCP tool and gets one text; "search" lists files by BM25 through the command line,
+    # seconds each
     settings = {"reading": "query", "curate_timeout_s": 600}
 
     # life cycle
@@ -94,7 +97,8 @@ class ByteRover(System):
         self.project, self.data = root / "project", root / "data"
         for folder in (self.project, self.data):
             folder.mkdir(parents=True, exist_ok=True)
-        # what ByteRover's first command writes into a folder. Review is off: with it on, every changed file is copied beside the tree
+        # what ByteRover's first command writes into a folder. Review is off: with it on, every changed file is copied
+        # beside the tree
         tree, settings = self.project / ".brv" / "context-tree", self.project / ".brv" / "config.json"
         tree.mkdir(parents=True, exist_ok=True)
         if not settings.exists():
@@ -147,7 +151,8 @@ class ByteRover(System):
         return [shutil.which("node") or "node", str(self._place() / "byterover-cli" / "bin" / "run.js")]
 
     def _brv(self, *arguments: str, timeout: float = 600) -> dict[str, Any]:
-        """One call of the command line; gives the data of its last event. Raises SystemFailure where it did not succeed."""
+        """One call of the command line; gives the data of its last event. Raises SystemFailure where it did not
+        succeed."""
         command = [*self._command, *arguments, "--format", "json"]
         with open(self.log, "ab") as log:
             log.write(f"$ brv {' '.join(arguments)[:300]}\n".encode())
@@ -179,7 +184,8 @@ class ByteRover(System):
         self._end()
 
     def _end(self) -> None:
-        """End the daemon, which outlives every command, and its agent; it needs some seconds to put its files in order."""
+        """End the daemon, which outlives every command, and its agent; it needs some seconds to put its files in
+        order."""
         if hasattr(self, "mcp"):
             self.mcp.close()
         self.relay.close()
@@ -317,7 +323,8 @@ _BOOKKEEPING = re.compile(
 
 
 def _front(text: str) -> tuple[dict[str, str], str]:
-    """Keys with a text of a file's first block (YAML; values over several lines are joined), and the rest of the file."""
+    """Keys with a text of a file's first block (YAML; values over several lines are joined), and the rest of the
+    file."""
     head = re.match(r"---\n(.*?)\n---\n?", text, re.DOTALL)
     if not head:
         return {}, text
@@ -335,8 +342,8 @@ def _front(text: str) -> tuple[dict[str, str], str]:
 
 
 def parts_of(name: str, text: str) -> list[tuple[str, str, str]]:
-    """(kind, text, title) of every stored text of one file of the context tree; left out are dates, tags, keywords, relations and
-    fixed headings. Pure."""
+    """(kind, text, title) of every stored text of one file of the context tree; left out are dates, tags, keywords,
+    relations and fixed headings. Pure."""
     front, body = _front(text)
     title = front.get("title", "")
     whole = next((kind for end, kind in _WHOLE.items() if name.endswith(end)), None)
@@ -381,12 +388,14 @@ def parts_of(name: str, text: str) -> list[tuple[str, str, str]]:
 
 
 class _Relay:
-    """What ByteRover meets on this machine where its own services would be, and, in runs with the built-in model, who plays its agent.
+    """What ByteRover meets on this machine where its own services would be, and, in runs with the built-in model, who
+    plays its agent.
 
-    Its daemon does not start where a look-up of its sign-in service fails as a network failure; here it gets an answer, and signs in to
-    nothing. The built-in model only copies sentences. To have it curate, the relay asks it for the sentences of the text that is
-    being curated and puts them into the call of ByteRover's tool: a sentence much like a stored fact of the same words replaces
-    that fact, every other one becomes a file. That is plumbing and understands nothing.
+    Its daemon does not start where a look-up of its sign-in service fails as a network failure; here it gets an answer,
+    and signs in to nothing. The built-in model only copies sentences. To have it curate, the relay asks it for the
+    sentences of the text that is being curated and puts them into the call of ByteRover's tool: a sentence much like a
+    stored fact of the same words replaces that fact, every other one becomes a file. That is plumbing and understands
+    nothing.
     """
 
     def __init__(self, endpoint: str, facts: Any):

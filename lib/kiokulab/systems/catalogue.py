@@ -56,8 +56,8 @@ def size_of(environment: str) -> int | None:
 
 
 def state_of(environment: str | None) -> str:
-    """One of "built in" for the kit's own process, "yes", "no" (made on first use), or "old" (made from another lock, or cut off: made
-    again on next use)."""
+    """One of "built in" for the kit's own process, "yes", "no" (made on first use), or "old" (made from another lock,
+    or cut off: made again on next use)."""
     if environment is None:
         return "built in"
     if environments.installed(environment):
@@ -66,8 +66,8 @@ def state_of(environment: str | None) -> str:
 
 
 def row_of(name: str) -> dict[str, Any]:
-    """All that is known of a built system without starting it. Keys: those of `COLUMNS`, and class, package, settings, feeds, dates,
-    keeps, embeddings, note, needs, listing, environment, missing."""
+    """All that is known of a built system without starting it. Keys: those of `COLUMNS`, and class, package, settings,
+    feeds, dates, keeps, embeddings, note, needs, listing, environment, missing."""
     where, described = systems.adapter(name), systems.describe(name)
     made = systems.made(where)
     forget = "forget" in described["capabilities"]
@@ -142,7 +142,8 @@ def _wrapped(label: str, text: str, width: int, indent: int) -> str:
 
 
 def table(rows: Sequence[dict[str, Any]], width: int = 120) -> str:
-    """The rows as a table no wider than `width` where that can be: what is long goes to a second block where it does not fit."""
+    """The rows as a table no wider than `width` where that can be: what is long goes to a second block where it does
+    not fit."""
     rows = [{**row, "size": megabytes(row["bytes"]), "version": row["version"].split(",")[0]} for row in rows]
     for columns in (WIDE, COLUMNS):
         lines = _lay(rows, columns)

@@ -1,4 +1,5 @@
-"""cognee as a library: its document pipeline without a language model, and cognify. What was run and what it cannot do: cognee.md."""
+"""cognee as a library: its document pipeline without a language model, and cognify. What was run and what it cannot do:
+cognee.md."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ DATASET = "memories"
 
 
 class CogneeChunks(System):
-    """Each session is a document, cut into chunks that are embedded and put into cognee's graph; no model reads them."""
+    """Each session is a document, cut into chunks that are embedded and put into cognee's graph; no model reads
+    them."""
 
     name = "cognee-chunks"
     package = "cognee"
@@ -64,7 +66,8 @@ class CogneeChunks(System):
         import cognee
 
         self.cognee = cognee
-        # the order of feeding, as the names that cognee gives its copies of the texts: no text of it is kept by this adapter
+        # the order of feeding, as the names that cognee gives its copies of the texts: no text of it is kept by this
+        # adapter
         self.file = root / "documents.json"
         self.names: list[str] = json.loads(self.file.read_text(encoding="ascii")) if self.file.exists() else []
         copies = [root / "data" / name for name in self.names]
@@ -72,7 +75,8 @@ class CogneeChunks(System):
         self.waiting = 0
 
     def llm(self, offered: list[dict[str, Any]]) -> dict[str, str]:
-        """cognee's settings of the language model, from what the run offers. Here a dead address: a call of it would be a failure."""
+        """cognee's settings of the language model, from what the run offers. Here a dead address: a call of it would be
+        a failure."""
         return {"LLM_MODEL": "openai/none", "LLM_ENDPOINT": "http://127.0.0.1:9/v1"}
 
     def _do(self, work: Any) -> Any:
@@ -105,7 +109,8 @@ class CogneeChunks(System):
         return Ingested()
 
     def settle(self, timeout: float) -> None:
-        """Cut, embed and store what was added since: one run of the pipeline for all of it, as cognee's own benchmark does."""
+        """Cut, embed and store what was added since: one run of the pipeline for all of it, as cognee's own benchmark
+        does."""
         if not self.waiting:
             return
         self.waiting = (
@@ -210,7 +215,8 @@ class Cognee(CogneeChunks):
         super().open(space, workdir, endpoint)
         from cognee.infrastructure.llm.retry_config import llm_retry_stop_condition
 
-        # it goes on trying a model that fails for at least four minutes a call; how often to try again is the harness's to say
+        # it goes on trying a model that fails for at least four minutes a call; how often to try again is the harness's
+        # to say
         llm_retry_stop_condition.stops = llm_retry_stop_condition.stops[:1]
 
     def pipeline(self) -> Any:
@@ -242,8 +248,9 @@ class Cognee(CogneeChunks):
 
 
 def derived(nodes: list[dict[str, Any]], edges: list[tuple[str, str, str, dict[str, Any]]]) -> set[tuple[str, str]]:
-    """What cognee's graph says beside the chunks: (kind, text) of summaries, of entities, and of the relations between two entities,
-    each once. A kind of entity is a word and no statement, and the edges that only hold the graph together say nothing new. Pure."""
+    """What cognee's graph says beside the chunks: (kind, text) of summaries, of entities, and of the relations between
+    two entities, each once. A kind of entity is a word and no statement, and the edges that only hold the graph
+    together say nothing new. Pure."""
     found = {("summary", row["text"]) for row in nodes if row.get("type") == "TextSummary"}
     entities = {row["id"] for row in nodes if row.get("type") == "Entity"}
     for row in nodes:

@@ -178,8 +178,8 @@ class Bench:
 
 @dataclass(frozen=True)
 class Try:
-    """What became of one item that was fed while the model went wrong. outcome: "error", "warning", "silent no-op" (success, nothing said,
-    the listing as before), or "stored" (success, and the listing differs)."""
+    """What became of one item that was fed while the model went wrong. outcome: "error", "warning", "silent no-op"
+    (success, nothing said, the listing as before), or "stored" (success, and the listing differs)."""
 
     fault: str
     outcome: str
@@ -472,7 +472,8 @@ def check_down(bench: Bench) -> None:
 
 
 def check_no_ops(bench: Bench) -> str:
-    """Success that changed nothing is counted, by comparing listings; no system is blamed where the answer held no memory."""
+    """Success that changed nothing is counted, by comparing listings; no system is blamed where the answer held no
+    memory."""
     made = _tries(bench)
     silent = [one.fault for one in made if one.outcome == "silent no-op"]
     others = [f"{one.fault}: {one.outcome}" for one in made if not faults.FAULTS[one.fault][1]]

@@ -78,8 +78,9 @@ def only_one(path: Path, what: str, wait: bool = False) -> Iterator[None]:
 
 
 def secret(name: str, file_name: str) -> str | None:
-    """A secret of the user's: the environment variable `name`, else the text of the file that the variable `file_name` names; None
-    where neither is there. Units of a run see no variable whose name says key, token, secret or password, but they see `file_name`."""
+    """A secret of the user's: the environment variable `name`, else the text of the file that the variable `file_name`
+    names; None where neither is there. Units of a run see no variable whose name says key, token, secret or password,
+    but they see `file_name`."""
     if os.environ.get(name):
         return os.environ[name]
     path = os.environ.get(file_name)

@@ -1,7 +1,8 @@
 """A language model on loopback that goes wrong in scripted ways, for the contract tests. Standard library only.
 
-It speaks chat completions, with tools and streams. What it says is never meant: it shows what a memory system makes of a model that
-answers badly or not at all. Broken connections, 429 and the like are not here: the meter in front of a system deals with them.
+It speaks chat completions, with tools and streams. What it says is never meant: it shows what a memory system makes of
+a model that answers badly or not at all. Broken connections, 429 and the like are not here: the meter in front of a
+system deals with them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ MODEL = "scripted"
 BROKEN = '{"memory": [{"id": "0", "text": "My dog is cal'  # a JSON answer that ends in the middle of a word
 CALLED = '{"code": "(async () => { return await tools.cur'  # the arguments of a tool call that do
 
-# name -> what it says, where it answers at all; whether a system must make it heard (a warning or an error) or whether a silent
-# no-op is only counted: words without JSON may well mean that there is nothing to remember
+# name -> what it says, where it answers at all; whether a system must make it heard (a warning or an error) or whether
+# a silent no-op is only counted: words without JSON may well mean that there is nothing to remember
 FAULTS: dict[str, tuple[str | None, bool]] = {
     "bad JSON": (BROKEN, True),
     "cut off": (BROKEN, True),

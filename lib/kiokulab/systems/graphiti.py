@@ -23,7 +23,8 @@ EVERYTHING = 1_000_000
 
 
 class GraphitiEpisodes(System):
-    """Graphiti's episodes alone: each utterance is stored as it is and found by Graphiti's full text search. No model, no vectors, no facts."""
+    """Graphiti's episodes alone: each utterance is stored as it is and found by Graphiti's full text search. No model,
+    no vectors, no facts."""
 
     name = "graphiti-episodes"
     package = "graphiti-core"
@@ -32,8 +33,8 @@ class GraphitiEpisodes(System):
     dates = "native"
     capabilities = frozenset({"search", "reset"})
     ranks = "matching"
-    # plain_query: without ? and *, which Kuzu takes for wildcards, so that a question with its mark finds nothing; Graphiti escapes them
-    # for its other databases alone
+    # plain_query: without ? and *, which Kuzu takes for wildcards, so that a question with its mark finds nothing;
+    # Graphiti escapes them for its other databases alone
     settings: dict[str, Any] = {"plain_query": True}
 
     def version(self) -> str:
@@ -156,7 +157,8 @@ class GraphitiEpisodes(System):
 
 
 class Graphiti(GraphitiEpisodes):
-    """`add_episode` for each utterance: a model makes entities and facts of it, and marks the facts that stopped being true."""
+    """`add_episode` for each utterance: a model makes entities and facts of it, and marks the facts that stopped being
+    true."""
 
     name = "graphiti"
     model = "required"
@@ -271,8 +273,9 @@ def _said(content: str) -> str:
 
 
 def _client(held: Graphiti, config: Any) -> Any:
-    """Graphiti's own client of chat completions, at the run's endpoint. The kit's built-in model copies sentences and cannot fill in what
-    Graphiti asks for; for it the client asks for the sentences and fills in the rest by rule (`filled_in`)."""
+    """Graphiti's own client of chat completions, at the run's endpoint. The kit's built-in model copies sentences and
+    cannot fill in what Graphiti asks for; for it the client asks for the sentences and fills in the rest by rule
+    (`filled_in`)."""
     from graphiti_core.llm_client.openai_generic_client import OpenAIGenericClient
 
     if held.llm != BUILT_IN:
@@ -302,8 +305,9 @@ SPEAKER, TOLD = "the user of this memory", "what the user told"
 
 
 def filled_in(wanted: str, prompt: str, sentences: list[str], when: str) -> dict[str, Any]:
-    """What the built-in model would say if it could, for the answer that Graphiti names `wanted`: two entities, one fact a sentence, a
-    fact of the same words replaced. Plumbing, which understands nothing. Raises ValueError for an answer it does not know. Pure."""
+    """What the built-in model would say if it could, for the answer that Graphiti names `wanted`: two entities, one
+    fact a sentence, a fact of the same words replaced. Plumbing, which understands nothing. Raises ValueError for an
+    answer it does not know. Pure."""
     if wanted == "ExtractedEntities":
         return {"extracted_entities": [{"name": name, "entity_type_id": 0} for name in (SPEAKER, TOLD)]}
     if wanted == "NodeResolutions":

@@ -1,4 +1,5 @@
-"""Hindsight (hindsight-api-slim): its server and an embedded PostgreSQL, both of one unit. What was run and what it cannot do: hindsight.md."""
+"""Hindsight (hindsight-api-slim): its server and an embedded PostgreSQL, both of one unit. What was run and what it
+cannot do: hindsight.md."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ IDLE = 30  # looks at an idle queue with memories still waiting, before consolid
 TOKENS = 1_000_000  # a recall ends at its budget of tokens, 4096 unless it is told a number; the harness counts results
 BROKEN = re.compile(rb"JSON parse error from LLM response \(attempt (\d+)/\1\)")  # its log, at the last of its attempts
 
-# The server as a child of the worker, with the worker's own guard: what leads beyond this machine is refused and written down
+# The server as a child of the worker, with the worker's own guard: what leads beyond this machine is refused and
+# written down
 SERVE = """
 import importlib.util, os, sys
 spec = importlib.util.spec_from_file_location("kiokulab_worker", os.environ["KIOKULAB_WORKER"])
@@ -48,7 +50,8 @@ main()
 
 
 class Hindsight(System):
-    """Each session is one item of `retain`; its model takes facts out of it, and consolidation makes observations of them."""
+    """Each session is one item of `retain`; its model takes facts out of it, and consolidation makes observations of
+    them."""
 
     name = "hindsight"
     package = "hindsight-api-slim"
@@ -60,8 +63,9 @@ class Hindsight(System):
     embeddings = True
     keeps = "some"
     capabilities = frozenset({"search", "forget", "reset"})
-    # threshold: the likeness below which vectors give no result; 0 is the lowest that it takes. Its own, 0.3, is meant for its own embedder,
-    # and left nothing of the contract's question with the kit's. budget: how widely a recall looks (low, mid, high)
+    # threshold: the likeness below which vectors give no result; 0 is the lowest that it takes. Its own, 0.3, is meant
+    # for its own embedder, and left nothing of the contract's question with the kit's. budget: how widely a recall
+    # looks (low, mid, high)
     settings = {"threshold": 0.0, "budget": "mid", "retain_timeout_s": 500}
 
     # life cycle
@@ -111,7 +115,8 @@ class Hindsight(System):
             raise
 
     def _start_postgres(self, data: Path) -> str:
-        """Start PostgreSQL on the folder `data`, on a Unix socket alone; returns the database's URL. Raises SystemFailure."""
+        """Start PostgreSQL on the folder `data`, on a Unix socket alone; returns the database's URL. Raises
+        SystemFailure."""
         programs, prefix = _postgres_programs(), _not_as_root()
         environment = {**os.environ, "TZ": "UTC", "LC_ALL": "C.UTF-8", "LD_LIBRARY_PATH": str(programs.parent / "lib")}
         if not (data / "PG_VERSION").exists():
@@ -162,7 +167,8 @@ class Hindsight(System):
             "LLM_PROVIDER": "openai", "LLM_MODEL": llm, "LLM_BASE_URL": self.endpoint, "LLM_API_KEY": "not-a-key",
             "EMBEDDINGS_PROVIDER": "openai", "EMBEDDINGS_OPENAI_MODEL": embedder, "EMBEDDINGS_OPENAI_BASE_URL": self.endpoint,
             "EMBEDDINGS_OPENAI_API_KEY": "not-a-key", "RERANKER_PROVIDER": "rrf", "SEMANTIC_MIN_SIMILARITY": self.config["threshold"],
-            # what else departs from its defaults: its figures at once, its queue looked at often, a failure kept as one, and no second try
+            # what else departs from its defaults: its figures at once, its queue looked at often, a failure kept as
+            # one, and no second try
             "BANK_STATS_CACHE_TTL_SECONDS": 0, "WORKER_POLL_INTERVAL_MS": 100, "FAIL_ON_EXTRACTION_ERRORS": "true", "WORKER_MAX_RETRIES": 0,
             "WORKER_ID": "kiokulab", "SKIP_LLM_VERIFICATION": "true", "OTEL_TRACES_ENABLED": "false", "DB_POOL_MIN_SIZE": 1, "DB_POOL_MAX_SIZE": 20,
         }  # fmt: skip
@@ -196,7 +202,8 @@ class Hindsight(System):
         return self.log_file.read_bytes()[-1500:].decode("utf-8", "replace")
 
     def _run(self, command: list[Any], environment: dict[str, str], check: bool = True) -> bool:
-        """One command to its end; True where it ended well. Raises SystemFailure where it did not and `check` is set."""
+        """One command to its end; True where it ended well. Raises SystemFailure where it did not and `check` is
+        set."""
         done = subprocess.run(
             list(map(str, command)), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300
         )  # fmt: skip
@@ -234,7 +241,8 @@ class Hindsight(System):
 
     # its interface
     def _ask(self, method: str, path: str, body: Any = None, timeout: float = 300) -> Any:
-        """One call; gives the JSON of the answer. Raises SystemFailure with what the server says where it is no success."""
+        """One call; gives the JSON of the answer. Raises SystemFailure with what the server says where it is no
+        success."""
         data = None if body is None else json.dumps(body).encode("ascii")
         request = urllib.request.Request(self.base + path, data, {"Content-Type": "application/json"}, method=method)
         try:
@@ -303,7 +311,8 @@ class Hindsight(System):
         return Ingested(added=self._facts() - before, warnings=warnings)
 
     def _complaints(self, since: int) -> list[str]:
-        """What only its log tells, from byte `since` on: texts dropped, and answers taken although they were no JSON."""
+        """What only its log tells, from byte `since` on: texts dropped, and answers taken although they were no
+        JSON."""
         with open(self.log_file, "rb") as log:
             log.seek(since)
             said = log.read()
@@ -320,7 +329,8 @@ class Hindsight(System):
         return [f"{count} {what}" for count, what in counted if count]
 
     def settle(self, timeout: float) -> None:
-        """Its queue is empty, and no memory waits for consolidation; where some do and nothing runs, consolidation is asked for."""
+        """Its queue is empty, and no memory waits for consolidation; where some do and nothing runs, consolidation is
+        asked for."""
         ended, idle = time.monotonic() + timeout, 0
         while True:
             stats = self._stats()
@@ -376,7 +386,8 @@ class Hindsight(System):
             for row in self._page("&state=invalidated")
             if row["id"] not in {known["id"] for known in rows}
         ]
-        # of what is new: facts before the observations that are made of them, each in a fixed order, since its ids are random
+        # of what is new: facts before the observations that are made of them, each in a fixed order, since its ids are
+        # random
         new = sorted(
             (row for row in rows if row["id"] not in self.numbers),
             key=lambda row: (row["fact_type"] == "observation", str(row["date"]), row["text"]),
@@ -451,8 +462,9 @@ def _postgres_programs() -> Path:
 
 
 def _drop_lock_of_another(data: Path) -> None:
-    """Take away the lock file of a life that was ended by force, where its process number now belongs to another program: PostgreSQL
-    would not start then. It sees for itself that a process is gone, and one that still holds this folder is left to it."""
+    """Take away the lock file of a life that was ended by force, where its process number now belongs to another
+    program: PostgreSQL would not start then. It sees for itself that a process is gone, and one that still holds this
+    folder is left to it."""
     lock = data / "postmaster.pid"
     with contextlib.suppress(OSError, ValueError, IndexError):
         number = int(lock.read_text(encoding="ascii", errors="replace").splitlines()[0])
@@ -463,8 +475,9 @@ def _drop_lock_of_another(data: Path) -> None:
 def _not_as_root() -> list[str]:
     """What to put in front of a command of PostgreSQL, which refuses to run as root. Empty for everybody else.
 
-    For root it is a user namespace of its own, in which this same user has another name: no account is needed, the files stay this
-    user's, and folders that nobody else may enter stay readable. Raises SystemFailure where the machine does not allow one."""
+    For root it is a user namespace of its own, in which this same user has another name: no account is needed, the
+    files stay this user's, and folders that nobody else may enter stay readable. Raises SystemFailure where the machine
+    does not allow one."""
     if os.geteuid() != 0:
         return []
     unshare = shutil.which("unshare")

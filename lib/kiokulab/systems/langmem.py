@@ -160,7 +160,8 @@ class LangMemStore(System):
         if not isinstance(text, str):
             text = json.dumps(value, ensure_ascii=False, sort_keys=True)
         seen = item.created_at.astimezone(timezone.utc)
-        # the clock ticks on from the date of the call: that date is given where the store's lies just behind it, so that two runs agree
+        # the clock ticks on from the date of the call: that date is given where the store's lies just behind it, so
+        # that two runs agree
         exact = [
             date
             for date in self.fed
@@ -235,8 +236,8 @@ class LangMem(LangMemStore):
 
 
 def _listener() -> Any:
-    """A callback of LangChain's that keeps what LangMem passes over in silence: a tool call of the model that is no JSON is dropped, and
-    so is what an answer that was cut off did not get to say."""
+    """A callback of LangChain's that keeps what LangMem passes over in silence: a tool call of the model that is no
+    JSON is dropped, and so is what an answer that was cut off did not get to say."""
     from langchain_core.callbacks import BaseCallbackHandler
 
     class Listener(BaseCallbackHandler):

@@ -1,4 +1,5 @@
-"""Any memory server that speaks the Model Context Protocol, by the names of its tools; and sepiace, which is one. See mcp_server.md."""
+"""Any memory server that speaks the Model Context Protocol, by the names of its tools; and sepiace, which is one. See
+mcp_server.md."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ VERBS = ("ingest", "search", "forget", "dump", "settle")
 
 
 def filled(value: Any, words: dict[str, Any]) -> Any:
-    """`value` with each ``{name}`` in its texts replaced; a text that is nothing but ``{name}`` becomes the value itself, so that a
-    number stays one. Pure."""
+    """`value` with each ``{name}`` in its texts replaced; a text that is nothing but ``{name}`` becomes the value
+    itself, so that a number stays one. Pure."""
     if isinstance(value, dict):
         return {key: filled(item, words) for key, item in value.items()}
     if isinstance(value, list):
@@ -33,8 +34,9 @@ def filled(value: Any, words: dict[str, Any]) -> Any:
 
 
 def read_answer(text: str, form: str, field: str) -> list[dict[str, Any]]:
-    """The entries of a tool's answer, each with "text". form: "text" (the whole answer is one), "lines", or "json": a list, or an
-    object that holds one, of texts or of objects whose `field` is the text. Raises ValueError for an answer of another form. Pure."""
+    """The entries of a tool's answer, each with "text". form: "text" (the whole answer is one), "lines", or "json": a
+    list, or an object that holds one, of texts or of objects whose `field` is the text. Raises ValueError for an answer
+    of another form. Pure."""
     if form == "text":
         return [{"text": text}] if text.strip() else []
     if form == "lines":
@@ -64,7 +66,8 @@ def read_answer(text: str, form: str, field: str) -> list[dict[str, Any]]:
 
 
 class McpServer(System):
-    """The server that the settings describe. Usually given as ``SYSTEM=mcp:<file.yml>``, whose keys these settings are."""
+    """The server that the settings describe. Usually given as ``SYSTEM=mcp:<file.yml>``, whose keys these settings
+    are."""
 
     name = "mcp"
     licence = "its own"
@@ -74,7 +77,8 @@ class McpServer(System):
     model = "optional"
     # command: list, or url: text, with `token_from` naming the environment variable that holds a bearer token, or
     # `token_file_from` one that names a file with it. tools: verb → tool,
-    # arguments (words in braces: text, date, id, query, k, space), answer (text, lines, json), field. environment: names passed on
+    # arguments (words in braces: text, date, id, query, k, space), answer (text, lines, json), field. environment:
+    # names passed on
     settings: dict[str, Any] = {
         "command": [], "url": "", "token_from": "", "token_file_from": "", "environment": [], "tools": {}, "feeds": "session", "dates": "text",
         "version": "", "timeout_s": 300, "longest": 0, "dump_reason": "",
@@ -233,7 +237,8 @@ def pieces(text: str, longest: int) -> list[str]:
 
 
 class Sepiace(McpServer):
-    """sepiace: one tool, `memory`, with one text; its server decides what the text asks of it. Its store cannot be listed."""
+    """sepiace: one tool, `memory`, with one text; its server decides what the text asks of it. Its store cannot be
+    listed."""
 
     name = "sepiace"
     licence = "hosted service"

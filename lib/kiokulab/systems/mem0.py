@@ -137,8 +137,8 @@ class Mem0Verbatim(System):
 
 
 def swallowed(reply: Any) -> str | None:
-    """Why Mem0 takes a model's reply for "there is nothing to remember" and says nothing; None where it says so, or the reply holds
-    a list. What it cannot parse at all it logs itself."""
+    """Why Mem0 takes a model's reply for "there is nothing to remember" and says nothing; None where it says so, or the
+    reply holds a list. What it cannot parse at all it logs itself."""
     if not isinstance(reply, str) or not reply.strip():
         return "the model's reply holds no words"
     try:
@@ -149,12 +149,14 @@ def swallowed(reply: Any) -> str | None:
 
 
 class Mem0(Mem0Verbatim):
-    """`add(..., infer=True)`, Mem0's default: a language model takes facts out of the messages, and only they are stored."""
+    """`add(..., infer=True)`, Mem0's default: a language model takes facts out of the messages, and only they are
+    stored."""
 
     name = "mem0"
     model = "required"
     keeps = "some"
-    # threshold 0.1 is Mem0's own. Its 2000 tokens for a reply cut long sessions in the middle of their JSON, which Mem0 then drops
+    # threshold 0.1 is Mem0's own. Its 2000 tokens for a reply cut long sessions in the middle of their JSON, which Mem0
+    # then drops
     settings = {"threshold": 0.1, "collection": "memories", "max_tokens": 16000}
     infer = True
 

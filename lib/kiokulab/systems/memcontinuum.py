@@ -1,4 +1,5 @@
-"""MemContinuum, from a clone that the user has made: topic files in Markdown and its index over them. See memcontinuum.md."""
+"""MemContinuum, from a clone that the user has made: topic files in Markdown and its index over them. See
+memcontinuum.md."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ AUTHORITY = {"user": "owner-verbatim", "assistant": "agent-inference"}
 
 
 class MemContinuum(System):
-    """Each utterance is a topic file with one ruling, word for word; `memidx.py` indexes and searches them. No model takes part."""
+    """Each utterance is a topic file with one ruling, word for word; `memidx.py` indexes and searches them. No model
+    takes part."""
 
     name = "memcontinuum"
     licence = "MIT"
@@ -41,7 +43,8 @@ class MemContinuum(System):
     ranks = "matching"
     forgets = ("ids", "all")
     capabilities = frozenset({"search", "forget", "reset"})
-    # repo: the clone's folder. python: what runs memidx.py. mode: fts needs no embeddings; the others need weights that fastembed downloads
+    # repo: the clone's folder. python: what runs memidx.py. mode: fts needs no embeddings; the others need weights that
+    # fastembed downloads
     settings: dict[str, Any] = {"repo": "", "python": "python3.12", "mode": "fts"}
 
     def __init__(self, **settings: Any):
@@ -206,7 +209,8 @@ class MemContinuum(System):
 
 
 def said(item: Any) -> list[Turn]:
-    """The utterances of an item, without empty ones; a request is something the user says. Raises TypeError for what is no item."""
+    """The utterances of an item, without empty ones; a request is something the user says. Raises TypeError for what is
+    no item."""
     if isinstance(item, Session):
         turns = list(item.turns)
     elif isinstance(item, Pair):
@@ -221,5 +225,6 @@ def said(item: Any) -> list[Turn]:
 
 
 def _whole(text: str) -> str:
-    """Characters beyond U+FFFF, which YAML reads from JSON's escapes as two halves, made one again; lone halves stay."""
+    """Characters beyond U+FFFF, which YAML reads from JSON's escapes as two halves, made one again; lone halves
+    stay."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

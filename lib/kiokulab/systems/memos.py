@@ -161,7 +161,8 @@ class MemosGeneral(MemosVerbatim):
 
 
 class _StandIn:
-    """Where the kit's built-in model is asked, which copies sentences and does not know MemOS's form: puts its sentences into that form."""
+    """Where the kit's built-in model is asked, which copies sentences and does not know MemOS's form: puts its
+    sentences into that form."""
 
     def __init__(self, held: MemosGeneral):
         self.held = held

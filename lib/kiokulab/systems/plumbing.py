@@ -1,7 +1,7 @@
 """What several adapters share. Standard library only.
 
-`framed`: one chat completion in the wire format that OpenAI's clients read. `Complaints`: what a system logs and does not raise.
-`alike`: how the stand-ins for the built-in model decide that a sentence is about what another was about.
+`framed`: one chat completion in the wire format that OpenAI's clients read. `Complaints`: what a system logs and does
+not raise. `alike`: how the stand-ins for the built-in model decide that a sentence is about what another was about.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 
 class Complaints(logging.Handler):
-    """A handler for a system's logger that keeps warnings and errors, for example of an answer that it could not parse."""
+    """A handler for a system's logger that keeps warnings and errors, for example of an answer that it could not
+    parse."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -29,8 +30,8 @@ class Complaints(logging.Handler):
 
 
 def framed(asked: dict[str, Any], message: dict[str, Any], finish: str, name: str) -> tuple[bytes, str]:
-    """`message` as the answer to the request `asked`: (body, content type); a server-sent stream where one is asked for. `name` is the
-    answer's id. Usage is zero: nobody counted. Pure."""
+    """`message` as the answer to the request `asked`: (body, content type); a server-sent stream where one is asked
+    for. `name` is the answer's id. Usage is zero: nobody counted. Pure."""
     frame = {"id": name, "model": asked.get("model"), "created": 0}
     usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     if not asked.get("stream"):
@@ -51,7 +52,8 @@ def framed(asked: dict[str, Any], message: dict[str, Any], finish: str, name: st
 
 
 def alike(one: str, other: str) -> float:
-    """How much two sentences share: words, and pairs of characters where there are none between spaces; 0 to 1. Pure."""
+    """How much two sentences share: words, and pairs of characters where there are none between spaces; 0 to 1.
+    Pure."""
     sets = [
         set(re.findall(r"\w+", text.casefold())) if " " in text else {text[n : n + 2] for n in range(len(text) - 1)}
         for text in (one, other)

@@ -71,8 +71,8 @@ class Supermemory(System):
     def _ask(
         self, method: str, path: str, body: dict[str, Any] | None = None, missing: bool = False, **params: Any
     ) -> dict[str, Any]:
-        """One request; its answer. Busy servers (429, 503) are asked again. Raises SystemFailure for every other failure;
-        with `missing`, 404 gives an empty answer."""
+        """One request; its answer. Busy servers (429, 503) are asked again. Raises SystemFailure for every other
+        failure; with `missing`, 404 gives an empty answer."""
         import httpx
 
         url = f"/ns/{quote(self.namespace, safe='')}{path}"
@@ -118,7 +118,8 @@ class Supermemory(System):
         return Ingested()
 
     def settle(self, timeout: float) -> None:
-        """Both the document and what the service calls dreaming over it must be done: searches before that find less."""
+        """Both the document and what the service calls dreaming over it must be done: searches before that find
+        less."""
         ended = time.monotonic() + timeout
         for id in list(self.waiting):
             while True:

@@ -14,7 +14,8 @@ FACT = 40  # tokens of one result of a memory system, assumed
 
 
 def estimate(params: VerdictParams, names: Sequence[str]) -> list[cost.Line]:
-    """Lines for the runs of `names`, as kiokulab.cost.estimate. Raises InputError for a file or system that is not there."""
+    """Lines for the runs of `names`, as kiokulab.cost.estimate. Raises InputError for a file or system that is not
+    there."""
     path, head = generate.draw(params)
     chosen = set(head["sample"]["ids"])
     declared = {name: describe_system(name, params.settings) for name in names}

@@ -142,8 +142,9 @@ class VerdictParams(Params):
 
     @classmethod
     def restored(cls, parameters: Mapping[str, Any], data: str = "") -> "VerdictParams":
-        """The parameters of a finished run from its receipt, which names files by their sha256. `data`: path of the file of
-        questions, where the run had one of its own. Raises InputError where a file is needed that nobody gave, or another one was."""
+        """The parameters of a finished run from its receipt, which names files by their sha256. `data`: path of the
+        file of questions, where the run had one of its own. Raises InputError where a file is needed that nobody gave,
+        or another one was."""
         values = {name: value for name, value in parameters.items() if name in cls.model_fields}
         if values["data"]:
             if not data:
