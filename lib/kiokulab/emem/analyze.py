@@ -4,9 +4,8 @@
   scorecard   the original's four axes and topline, unrounded, with its keys
   intervals   axis -> {"k", "n", "rate", "low", "high"}: 95 % Wilson intervals of the same counts
   unique      retrieval and learning with long-range left out: each item counts once ({"k", "n", "rate", "low", "high"})
-  conflicts   {"true_positives", "false_alarms", "missed", "true_negatives", "scoped", "method"}: our reading, in which
-  a
-              companion text that says the same in other words must not be called a conflict
+  conflicts   {"true_positives", "false_alarms", "missed", "true_negatives", "scoped", "method"}: our reading, in
+              which a companion text that says the same in other words must not be called a conflict
   receipt     {"status", "problems", "not_bound"} of the first write's receipt; no time and no key is in it
   not_applicable  operation -> reason, where a memory system behind the bridge lacks one
   plumbing    true, and only there then: the system was fed by the built-in model; the table has it in [brackets]

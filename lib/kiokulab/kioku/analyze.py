@@ -5,7 +5,7 @@ What metrics.json holds
 schema              version of this layout
 system, route       whose run it is, and the route that `metrics` and `pillars` below are about (raw where it was run)
 metrics             {name: figure} for the eight names in METRICS, over live + derived text, as the KiokuBench page
-counts
+                    counts
   k, n              how many of how many judged items; for `compression` the characters of memory and of the ledger
   rate              k / n; null where it is not applicable
   low, high         95 %: Wilson for shares, bootstrap over personas for compression; null where there is none
@@ -22,9 +22,10 @@ by_language         {language: {metrics, pillars, index, live, beyond}} of the h
 by_route            {route: {the same, and by_language}} for every route that was run
 beyond              not in the index; see `beyond`
 judge               name, version, measured (its agreement with people's labels), answerer, grader; of a panel: its
-agreement cost                of a system that asks models: what its ingestion cost (ingestion_cost); no such field
-where it asked none units               planned, finished, failed [{unit, reason}], unreadable [{unit, reason}] (the
-store cannot be listed)
+                    agreement
+cost                of a system that asks models: what its ingestion cost (ingestion_cost); no such field where it asked
+                    none
+units               planned, finished, failed [{unit, reason}], unreadable [{unit, reason}] (the store cannot be listed)
 
 A system without a part, a failed unit and an unanswered judge are three different things, and none of them is a zero.
 """
