@@ -7,8 +7,7 @@ those that the receipts hold.
 The structure
 -------------
 tables    [{id, track, edition, route, title, refused [why no table is shown], conditions {name: value} that all rows
-share,
-          headline {title, scale}, rows [row], pairs {metric: [pair]}, differences [pair of the headline], ranks
+          share, headline {title, scale}, rows [row], pairs {metric: [pair]}, differences [pair of the headline], ranks
           {system: {low, high, shares [chance of rank 1, 2, ...], like_leader}}, groups [[systems that cannot be told
           apart]], published}]
 left_out  [{run, reason}]: every run that stands in no table
