@@ -10,7 +10,7 @@ from typing import Any
 
 from kiokulab.drift import analyze
 from kiokulab.files import write_atomic
-from kiokulab.page import environment, plain, with_font
+from kiokulab.page import css, environment, plain, with_font
 
 HERE = Path(__file__).parent
 CASES = 24  # failures shown in full
@@ -310,6 +310,7 @@ def write(
             for world, receipt in mine["worlds"].items()
         ],
         "heads": lambda rows: list(dict.fromkeys(name for row in rows for name in row)),
+        "css": css(),
     }
     path = folder / "report.html"
     write_atomic(path, with_font(_environment().get_template("report.html").render(context)))
