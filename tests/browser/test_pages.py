@@ -23,6 +23,9 @@ from kiokulab.files import dumps, sha256_file, write_atomic  # noqa: E402
 REPOSITORY = HERE.parents[1]
 SHOTS = REPOSITORY / "build" / "browser"
 pytestmark = [pytest.mark.skipif(driver.missing() is not None, reason=driver.missing() or ""), pytest.mark.timeout(600)]
+STARTED = (  # a cell of the notebook waits, runs or has run
+    "return [...document.querySelectorAll('.jp-InputPrompt')].some(prompt => /\\[[*\\d]+\\]/.test(prompt.textContent))"
+)
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> My <b>dog</b>"
 
 
@@ -219,6 +222,17 @@ def served(notebook, how):
         server.wait(20)
 
 
+def run_all(b):
+    """Restart the kernel and run all cells. JupyterLab may lose the click while it still sets the notebook up: then again."""
+    for _ in range(4):
+        b.click(b.one("[data-command='notebook:restart-run-all']"))
+        with contextlib.suppress(AssertionError):
+            b.click(b.one(".jp-Dialog-button.jp-mod-accept", 10))
+        with contextlib.suppress(AssertionError):
+            return wait(lambda: b.script(STARTED), 15, "a cell is run")
+    raise AssertionError("JupyterLab runs no cell")
+
+
 def ready(b, address, how, until=".widget-select select option"):
     """Open the page, run all cells where that is the reader's part, and wait for the widgets."""
     b.open(address)
@@ -232,9 +246,7 @@ def ready(b, address, how, until=".widget-select select option"):
             "the kernel is idle",
         )
         b.script("document.querySelector('.jp-Notebook .jp-Cell').click()")
-        b.click(b.one("[data-command='notebook:restart-run-all']"))
-        with contextlib.suppress(AssertionError):
-            b.click(b.one(".jp-Dialog-button.jp-mod-accept", 10))
+        run_all(b)
         with contextlib.suppress(AssertionError):  # room for the page itself
             b.click(b.one("[data-id='filebrowser'].lm-mod-current", 2))
     b.one(until, 180)
