@@ -15,6 +15,7 @@ import urllib.request
 from pathlib import Path
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+FAILED = Path(__file__).resolve().parents[2] / "build" / "browser" / "failed.png"  # what was there instead, last time
 KEYS = {"tab": "\ue004", "enter": "\ue007", "space": " ", "down": "\ue015", "escape": "\ue00c"}
 
 
@@ -52,7 +53,8 @@ class Browser:
         end = time.monotonic() + seconds
         while not (found := self.all(css)):
             if time.monotonic() > end:
-                raise AssertionError(f"no element {css!r} after {seconds} s at {self.url}")
+                self.screenshot(FAILED)
+                raise AssertionError(f"no element {css!r} after {seconds} s at {self.url}; see {FAILED}")
             time.sleep(0.1)
         return found[0]
 
